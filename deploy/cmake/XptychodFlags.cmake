@@ -1,0 +1,17 @@
+# xptychod_flags: what every target of this project is compiled with.
+add_library(xptychod_flags INTERFACE)
+target_compile_definitions(xptychod_flags INTERFACE _GNU_SOURCE XPTYCHOD_VERSION="${PROJECT_VERSION}"
+    XPTYCHOD_LIBEXECDIR="${CMAKE_INSTALL_FULL_LIBEXECDIR}/xptycho")
+target_compile_options(xptychod_flags INTERFACE
+    -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2
+    -Wundef -Wpointer-arith -Wcast-qual -fno-common -fstack-protector-strong)
+if(XPTYCHOD_WERROR)
+    target_compile_options(xptychod_flags INTERFACE -Werror)
+endif()
+if(XPTYCHOD_SANITIZE)
+    target_compile_options(xptychod_flags INTERFACE -fsanitize=${XPTYCHOD_SANITIZE}
+                           -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    target_link_options(xptychod_flags INTERFACE -fsanitize=${XPTYCHOD_SANITIZE})
+elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    target_compile_definitions(xptychod_flags INTERFACE _FORTIFY_SOURCE=2)
+endif()
