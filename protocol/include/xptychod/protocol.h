@@ -72,12 +72,14 @@ typedef enum xpp_fault {
 
 int xpp_fault_status(xpp_fault fault);          /* HTTP status */
 const char *xpp_fault_type(xpp_fault fault);    /* suffix: "invalid-job" */
-bool xpp_fault_find(xpp_fault *out, const char *suffix);
+bool xpp_fault_find(xpp_fault *out, const char *suffix); /* also "urn:xptychod:problem:invalid-job" */
 
 /* An RFC 9457 document: {type, title, status, detail}.  `errors` (taken, may be NULL) is an array of
  * {"pointer", "detail"}; `more` (taken, may be NULL) holds extension members.  Never NULL but when
  * memory is exhausted. */
 json_t *xpp_problem(xpp_fault fault, const char *detail, json_t *errors, json_t *more);
+/* A text as JSON: where it is not UTF-8 (file names) the bytes above 127 become '?'. */
+json_t *xpp_text(const char *text);
 /* Appends {"pointer", "detail"} to an array of errors. */
 void xpp_errors_add(json_t *errors, const char *pointer, const char *format, ...) XPP_PRINTF(3, 4);
 
@@ -89,7 +91,8 @@ json_t *xpp_parse(const char *text, size_t length, json_t **problem);
 
 /* Checks a job document against the tables of openapi.json: unknown keys (with the nearest known
  * name), types, ranges, and what depends on what.  Every fault is reported, each with its JSON
- * pointer.  Returns NULL when the document is good, else an array of errors (the caller's). */
+ * pointer; past 100 they are counted only.  Returns NULL when the document is good, else an array of
+ * errors (the caller's); when memory is exhausted that may be JSON null. */
 json_t *xpp_job_check(const json_t *doc);
 
 /* A dataset inside a file. */
