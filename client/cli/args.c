@@ -1,6 +1,6 @@
 /* Takes a command line apart by the option tables of its command.  getopt_long does the reading;
- * here the tables become its arrays, values are checked against their kind, and what is not known is
- * answered with the nearest name. */
+ * here the tables become its arrays, values are checked against their kind, and what is not known
+ * is answered with the nearest name. */
 #include "cli.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPTIONS_MAX 64 /* of one command, common ones included */
+#define OPTIONS_MAX 64  /* of one command, common ones included */
 #define LONG_FIRST 1000 /* codes of getopt_long: this plus the index */
 
 int cli_usage(const cli_command *command, const char *format, ...)
@@ -134,8 +134,7 @@ static bool add(cli_args *args, const cli_option *option, const char *value)
 {
     if (args->count == args->room) {
         int room = args->room ? args->room * 2 : 16;
-        const cli_option **options =
-            realloc(args->options, (size_t)room * sizeof(*args->options));
+        const cli_option **options = realloc(args->options, (size_t)room * sizeof(*args->options));
         const char **values;
 
         if (!options)
@@ -176,15 +175,17 @@ static int refuse(const cli_command *command, const cli_option *const *all, size
             return cli_usage(command, "option '--%s' takes no value", wrong);
     }
     nearest = cli_nearest(wrong, names, count);
-    return nearest ? cli_usage(command, "unknown option '--%s'; did you mean '--%s'?", wrong, nearest)
-                   : cli_usage(command, "unknown option '--%s'", wrong);
+    return nearest
+               ? cli_usage(command, "unknown option '--%s'; did you mean '--%s'?", wrong, nearest)
+               : cli_usage(command, "unknown option '--%s'", wrong);
 }
 
 int cli_args_parse(cli_args *out, const cli_command *command, int argc, char **argv)
 {
     const cli_option *all[OPTIONS_MAX];
     struct option longs[OPTIONS_MAX + 1];
-    char shorts[2 * OPTIONS_MAX + 2] = ":"; /* leading ':' tells a missing value from an unknown option */
+    char shorts[2 * OPTIONS_MAX + 2] =
+        ":"; /* leading ':' tells a missing value from an unknown option */
     size_t count = collect(all, command), used = 1, i;
 
     memset(out, 0, sizeof(*out));

@@ -1,9 +1,10 @@
 /* The command line: what its files share.
  *
- * A command is an entry of the table in main.c: name, what it does, its options and a function.  The
+ * A command is an entry of the table in main.c: name, what it does, its options and a function. The
  * options of a command are one table, which both the parser (args.c) and the help (help.c) walk, so
  * that they cannot disagree; options that fill in the job document take their description, default
- * and range from the job's schema.  Results go to stdout, everything else to stderr.  One thread. */
+ * and range from the job's schema.  Results go to stdout, everything else to stderr.  One thread.
+ */
 #ifndef XPC_CLI_H
 #define XPC_CLI_H
 
@@ -25,19 +26,19 @@ typedef enum cli_exit {
 
 /* What an option's value is, and, where it fills in the job, how it gets there. */
 typedef enum cli_kind {
-    CLI_FLAG,    /* no value; in a job: true */
+    CLI_FLAG, /* no value; in a job: true */
     CLI_TEXT,
     CLI_INTEGER,
     CLI_NUMBER,
-    CLI_PATH,    /* in a job: made absolute */
-    CLI_REF,     /* PATH[:DATASET]; in a job: {"path", "dataset"} */
+    CLI_PATH,     /* in a job: made absolute */
+    CLI_REF,      /* PATH[:DATASET]; in a job: {"path", "dataset"} */
     CLI_INTEGERS, /* with commas between */
-    CLI_WORDS    /* with commas between */
+    CLI_WORDS     /* with commas between */
 } cli_kind;
 
 typedef struct cli_option {
-    const char *name;  /* without the dashes; NULL ends a table */
-    char letter;       /* 0 = none */
+    const char *name; /* without the dashes; NULL ends a table */
+    char letter;      /* 0 = none */
     cli_kind kind;
     const char *value; /* its name in the help: "N", "FILE"; NULL for a flag */
     const char *job;   /* dotted path in the job document, or NULL */
@@ -58,10 +59,10 @@ typedef struct cli_args {
 
 struct cli_command {
     const char *name;
-    const char *synopsis; /* what follows the name: "[OPTION...] ID" */
-    const char *summary;  /* one line */
-    const char *text;     /* paragraphs of the help, or NULL */
-    const char *example;  /* lines */
+    const char *synopsis;         /* what follows the name: "[OPTION...] ID" */
+    const char *summary;          /* one line */
+    const char *text;             /* paragraphs of the help, or NULL */
+    const char *example;          /* lines */
     const cli_option *options[3]; /* tables, NULL after the last; the common options come on top */
     int operands_min, operands_max;
     int (*run)(const cli_args *args);
@@ -86,10 +87,11 @@ int cli_usage(const cli_command *command, const char *format, ...) XPC_PRINTF(2,
 void cli_help_all(FILE *out);
 void cli_help_command(FILE *out, const cli_command *command);
 
-/* ---------------------------------------------------------------------------------- job documents */
+/* ---------------------------------------------------------------------------------- job documents
+ */
 
-/* Sets a member by its dotted path ("recon.iterations", "recon.0.iterations"), making objects on the
- * way; a number where there is an array is an index, at most one past its end.  Takes value.  On
+/* Sets a member by its dotted path ("recon.iterations", "recon.0.iterations"), making objects on
+ * the way; a number where there is an array is an index, at most one past its end.  Takes value. On
  * failure: false, and a sentence in why. */
 bool cli_set(json_t *doc, const char *path, json_t *value, char *why, size_t why_size);
 /* "NAME=VALUE"; VALUE is JSON where it parses, else text. */
@@ -110,7 +112,8 @@ const json_t *cli_schema_find(json_t **root, const char *path);
 
 /* Opens the client that the common options describe.  CLI_OK, or reported. */
 int cli_open(xpc_client **out, const cli_args *args);
-/* Reports a failed call and returns the exit code; with --json the problem document goes to stdout. */
+/* Reports a failed call and returns the exit code; with --json the problem document goes to stdout.
+ */
 int cli_report(const cli_args *args, const xpc_client *client, const xpc_error *err);
 int cli_exit_of_status(const xpc_error *err);
 /* Exit code for a terminal state and its reason. */
@@ -127,11 +130,12 @@ int cli_follow(const cli_args *args, xpc_client *client, const char *id, cli_fol
 
 bool cli_terminal(FILE *stream);
 int cli_columns(FILE *stream); /* width of the terminal; 80 where it is not known */
-/* Text from outside: control characters and broken UTF-8 become \xNN.  With lines, newlines and tabs
- * stay. */
+/* Text from outside: control characters and broken UTF-8 become \xNN.  With lines, newlines and
+ * tabs stay. */
 void cli_put(FILE *out, const char *text, bool lines);
-void cli_put_paragraph(FILE *out, const char *text, int indent, int width); /* wrapped; starts in place */
-size_t cli_width(const char *text); /* characters of UTF-8 text */
+void cli_put_paragraph(FILE *out, const char *text, int indent,
+                       int width);     /* wrapped; starts in place */
+size_t cli_width(const char *text);    /* characters of UTF-8 text */
 int cli_put_json(const json_t *value); /* to stdout; CLI_OK or CLI_UNEXPECTED */
 
 /* Values with units a person reads: "3 min 05 s", "1.5 GiB", local time. */

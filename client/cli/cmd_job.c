@@ -1,0 +1,225 @@
+/* xptycho watch, show, cancel, delete, log: one job by its id. */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Client and id for a command on one job. */
+static int begin(const cli_args *args, xpc_client **client, char **id)
+{
+    *client = NULL;
+    *id = cli_id(args->operands[0]);
+    if (!*id) {
+        cli_warn("memory is exhausted");
+        return CLI_UNEXPECTED;
+    }
+    return cli_open(client, args);
+}
+
+int cmd_watch(const cli_args *args)
+{
+    xpc_client *client;
+    char *id;
+    int code = begin(args, &client, &id);
+
+    if (code == CLI_OK)
+        code = cli_follow(args, client, id,
+                          cli_args_flag(args, "json")   ? CLI_FOLLOW_JSON
+                          : cli_args_flag(args, "wait") ? CLI_FOLLOW_QUIET
+                                                        : CLI_FOLLOW_AUTO);
+    free(id);
+    xpc_close(client);
+    return code;
+}
+
+static void field(const char *name, const char *value)
+{
+    if (!value[0])
+        return;
+    fprintf(stdout, "%-12s ", name);
+    cli_put(stdout, value, false);
+    fputc('\n', stdout);
+}
+
+static void field_time(const char *name, const json_t *job)
+{
+    char text[64];
+
+    if (!json_is_string(json_object_get(job, name)))
+        return;
+    cli_time(text, sizeof(text), cli_member(job, name));
+    field(name, text);
+}
+
+static void put_job(const json_t *job)
+{
+    const json_t *progress = json_object_get(job, "progress"), *error;
+    const json_t *document = json_object_get(job, "job"), *labels = json_object_get(job, "labels");
+    const char *state = cli_member(job, "state"), *key;
+    json_t *value;
+    char text[128];
+
+    field("id", cli_member(job, "id"));
+    field("name", cli_member(job, "name"));
+    fprintf(stdout, "%-12s %s", "state", cli_colour(state));
+    cli_put(stdout, state, false);
+    fprintf(stdout, "%s\n", cli_colour(""));
+    field("reason", cli_member(job, "reason"));
+    field("detail", cli_member(job, "detail"));
+    field("user", cli_member(job, "user"));
+    field("scan", cli_member(json_object_get(document, "scan"), "path"));
+    json_object_foreach((json_t *)(uintptr_t)labels, key, value)
+    {
+        fputs("label        ", stdout);
+        cli_put(stdout, key, false);
+        fputc('=', stdout);
+        cli_put(stdout, json_string_value(value) ? json_string_value(value) : "", false);
+        fputc('\n', stdout);
+    }
+    (void)snprintf(text, sizeof(text), "%lld",
+                   (long long)json_integer_value(json_object_get(job, "priority")));
+    field("priority", text);
+    if (json_is_integer(json_object_get(job, "queue_position"))) {
+        (void)snprintf(text, sizeof(text), "%lld",
+                       (long long)json_integer_value(json_object_get(job, "queue_position")));
+        field("in queue", text);
+    }
+    field_time("created", job);
+    field_time("started", job);
+    field_time("finished", job);
+    if (json_is_object(progress)) {
+        (void)snprintf(text, sizeof(text), "%lld of %lld, stage %lld, %lld modes",
+                       (long long)json_integer_value(json_object_get(progress, "iter")),
+                       (long long)json_integer_value(json_object_get(progress, "iterations")),
+                       (long long)json_integer_value(json_object_get(progress, "stage")),
+                       (long long)json_integer_value(json_object_get(progress, "modes")));
+        field("iteration", text);
+        error = json_object_get(progress, "data_error");
+        if (json_is_number(error)) {
+            (void)snprintf(text, sizeof(text), "%.6f", json_number_value(error));
+            field("data error", text);
+        }
+    }
+    field("result", cli_member(json_object_get(job, "result"), "path"));
+}
+
+int cmd_show(const cli_args *args)
+{
+    xpc_client *client;
+    xpc_error err;
+    json_t *job = NULL;
+    char *id;
+    int code = begin(args, &client, &id);
+
+    if (code == CLI_OK && xpc_show(client, id, &job, &err) != XPC_OK)
+        code = cli_report(args, client, &err);
+    else if (code == CLI_OK && cli_args_flag(args, "json"))
+        code = cli_put_json(job);
+    else if (code == CLI_OK)
+        put_job(job);
+    json_decref(job);
+    free(id);
+    xpc_close(client);
+    return code;
+}
+
+int cmd_cancel(const cli_args *args)
+{
+    xpc_client *client;
+    xpc_error err;
+    json_t *job = NULL;
+    char *id;
+    int code = begin(args, &client, &id);
+
+    if (code == CLI_OK && xpc_cancel(client, id, &job, &err) != XPC_OK)
+        code = cli_report(args, client, &err);
+    else if (code == CLI_OK && cli_args_flag(args, "wait"))
+        /* That the job ends is what was asked for; how it ended is told, not returned. */
+        switch (code = cli_follow(args, client, id, CLI_FOLLOW_QUIET)) {
+        case CLI_UNREACHABLE:
+        case CLI_INTERRUPTED:
+        case CLI_UNEXPECTED:
+            break;
+        default:
+            code = CLI_OK;
+        }
+    else if (code == CLI_OK && cli_args_flag(args, "json"))
+        code = cli_put_json(job);
+    else if (code == CLI_OK)
+        fprintf(stdout, "%s %s\n", id,
+                json_is_true(json_object_get(job, "terminal"))
+                    ? cli_member(job, "state")
+                    : "will be cancelled within an iteration");
+    json_decref(job);
+    free(id);
+    xpc_close(client);
+    return code;
+}
+
+int cmd_delete(const cli_args *args)
+{
+    xpc_client *client;
+    xpc_error err;
+    char *id;
+    int code = begin(args, &client, &id);
+
+    if (code == CLI_OK && xpc_delete(client, id, &err) != XPC_OK)
+        code = cli_report(args, client, &err);
+    else if (code == CLI_OK)
+        fprintf(stdout,
+                cli_args_flag(args, "json") ? "{\"id\": \"%s\", \"deleted\": true}\n"
+                                            : "%s deleted\n",
+                id);
+    free(id);
+    xpc_close(client);
+    return code;
+}
+
+int cmd_log(const cli_args *args)
+{
+    xpc_client *client = NULL;
+    xpc_error err;
+    xpc_target target = {NULL, false, -1};
+    FILE *file = NULL;
+    char *id = NULL, *line = NULL;
+    size_t room = 0;
+    int code, tail = cli_args_integer(args, "tail", 0);
+
+    if (tail < 0)
+        return cli_usage(args->command, "--tail: %d is below 0", tail);
+    code = begin(args, &client, &id);
+    if (code != CLI_OK)
+        goto done;
+    file = tmpfile();
+    if (!file) {
+        cli_warn("a temporary file cannot be made");
+        code = CLI_UNEXPECTED;
+        goto done;
+    }
+    target.fd = fileno(file);
+    if (xpc_log(client, id, tail, &target, &err) != XPC_OK) {
+        code = cli_report(args, client, &err);
+        goto done;
+    }
+    rewind(file);
+    while (getline(&line, &room, file) >= 0) {
+        if (cli_args_flag(args, "json")) {
+            json_t *text;
+            line[strcspn(line, "\n")] = '\0';
+            text = json_string(line);
+            if (text && json_dumpf(text, stdout, JSON_ENCODE_ANY) == 0)
+                fputc('\n', stdout);
+            json_decref(text);
+        } else {
+            cli_put(stdout, line, true);
+        }
+    }
+done:
+    if (file)
+        (void)fclose(file);
+    free(line);
+    free(id);
+    xpc_close(client);
+    return code;
+}

@@ -1,0 +1,264 @@
+/* The table of commands and their options: what the parser accepts is what the help shows. */
+#include "cli.h"
+
+#include <string.h>
+
+const cli_option cli_common_options[] = {
+    {"server", 's', CLI_TEXT, "ADDRESS", NULL,
+     "daemon to talk to: http://HOST:PORT, unix:/PATH, or its runtime folder (default: looked for, "
+     "see "
+     "'xptycho help')"},
+    {"token-file", 0, CLI_PATH, "FILE", NULL,
+     "file that holds the token for TCP (default: XPTYCHO_TOKEN, XPTYCHO_TOKEN_FILE, or the "
+     "daemon's "
+     "own token file)"},
+    {"json", 0, CLI_FLAG, NULL, NULL, "print JSON for programs"},
+    {"help", 'h', CLI_FLAG, NULL, NULL, "print this help"},
+    {0}};
+
+/* Description, default and range come from the schema unless stated here. */
+const cli_option cli_job_options[] = {
+    {"name", 'N', CLI_TEXT, "TEXT", "name", NULL},
+    {"priority", 'p', CLI_INTEGER, "N", "priority", NULL},
+    {"output", 'o', CLI_PATH, "FILE", "output.path", NULL},
+    {"overwrite", 0, CLI_FLAG, NULL, "output.overwrite", NULL},
+    {"format", 0, CLI_TEXT, "NAME", "scan.format", NULL},
+    {"energy-kev", 0, CLI_NUMBER, "KEV", "scan.geometry.energy_kev", NULL},
+    {"wavelength-m", 0, CLI_NUMBER, "M", "scan.geometry.wavelength_m", NULL},
+    {"detector-distance-m", 0, CLI_NUMBER, "M", "scan.geometry.detector_distance_m", NULL},
+    {"detector-pitch-m", 0, CLI_NUMBER, "M", "scan.geometry.detector_pitch_m", NULL},
+    {"saturation", 0, CLI_NUMBER, "COUNTS", "scan.saturation", NULL},
+    {"probe-modes", 'm', CLI_INTEGER, "K", "model.probe_modes", NULL},
+    {"probe", 0, CLI_REF, "PATH[:DATASET]", "probe", NULL},
+    {"init", 0, CLI_PATH, "FILE", "init.path",
+     "A result to go on from: start object, and start probe where the probe is estimated."},
+    {"init-object", 0, CLI_REF, "PATH[:DATASET]", "init_object", NULL},
+    {"init-probe", 0, CLI_REF, "PATH[:DATASET]", "init_probe", NULL},
+    {"iterations", 'n', CLI_INTEGER, "N", "recon.iterations", NULL},
+    {"object-data-fit", 0, CLI_NUMBER, "A", "recon.object_data_fit", NULL},
+    {"probe-data-fit", 0, CLI_NUMBER, "A", "recon.probe_data_fit", NULL},
+    {"probe-weight-exponent", 0, CLI_NUMBER, "K", "recon.probe_weight_exponent", NULL},
+    {"relaxation", 0, CLI_NUMBER, "R", "recon.relaxation", NULL},
+    {"mode-schedule", 0, CLI_INTEGERS, "N,N...", "recon.mode_schedule", NULL},
+    {"mode-energy-fraction", 0, CLI_NUMBER, "F", "recon.mode_energy_fraction", NULL},
+    {"orthogonalize-modes", 0, CLI_FLAG, NULL, "recon.orthogonalize_modes", NULL},
+    {"fresnel-distance-m", 0, CLI_NUMBER, "M", "recon.fresnel_distance_m", NULL},
+    {"fresnel-radius-pixels", 0, CLI_NUMBER, "R", "recon.fresnel_radius_pixels", NULL},
+    {"batch-size", 0, CLI_INTEGER, "N", "recon.batch_size", NULL},
+    {"report-every", 0, CLI_INTEGER, "N", "recon.report_every", NULL},
+    {"num-devices", 0, CLI_INTEGER, "N", "devices.num_devices", NULL},
+    {"devices", 0, CLI_WORDS, "NAME,NAME...", "devices.devices", NULL},
+    {"cpu-threads", 't', CLI_INTEGER, "N", "devices.cpu_threads", NULL},
+    {"preview-every-s", 0, CLI_NUMBER, "S", "preview_every_s", NULL},
+    {"deadline-s", 0, CLI_NUMBER, "S", "deadline_s", NULL},
+    {"label", 'l', CLI_TEXT, "KEY=VALUE", NULL,
+     "a label, carried unchanged into status and result; may be repeated"},
+    {"set", 0, CLI_TEXT, "NAME=VALUE", NULL,
+     "any member of the job by its dotted path, such as recon.iterations=50 or "
+     "recon.1.algorithm=refine_positions; VALUE is JSON where it parses, else text; may be "
+     "repeated; "
+     "options apply in the order given"},
+    {0}};
+
+#define FOLLOW_OPTIONS                                                                               \
+    {"watch", 'w', CLI_FLAG, NULL, NULL, "follow the job to its end, as 'xptycho watch' does"},      \
+        {"wait", 0, CLI_FLAG, NULL, NULL, "wait for the job's end in silence, then print one line"}, \
+    {                                                                                                \
+        "idempotency-key", 0, CLI_TEXT, "KEY", NULL,                                                 \
+            "key that makes the same submission twice one job (default: a fresh one)"                \
+    }
+
+static const cli_option submit_options[] = {
+    {"job", 'j', CLI_PATH, "FILE", NULL,
+     "a whole job as JSON, - for stdin; SCAN and options change it"},
+    {"dry-run", 0, CLI_FLAG, NULL, NULL, "only ask whether the job would be admitted"},
+    FOLLOW_OPTIONS,
+    {0}};
+static const cli_option rerun_options[] = {FOLLOW_OPTIONS, {0}};
+static const cli_option watch_options[] = {
+    {"wait", 0, CLI_FLAG, NULL, NULL, "print nothing but the last line"}, {0}};
+static const cli_option cancel_options[] = {
+    {"wait", 0, CLI_FLAG, NULL, NULL, "return when the job has ended (default: at once)"}, {0}};
+static const cli_option list_options[] = {
+    {"state", 0, CLI_TEXT, "STATE", NULL,
+     "only jobs in this state: queued, starting, running, succeeded, failed or cancelled (default: "
+     "all); may be repeated"},
+    {"limit", 'n', CLI_INTEGER, "N", NULL, "most jobs to show (default 50)"},
+    {"all", 'a', CLI_FLAG, NULL, NULL, "show every job"},
+    {0}};
+static const cli_option log_options[] = {
+    {"tail", 'n', CLI_INTEGER, "N", NULL, "only the last N lines (default 0: all)"}, {0}};
+static const cli_option result_options[] = {
+    {"output", 'o', CLI_PATH, "FILE", NULL,
+     "download the result file (HDF5) to FILE, - for stdout; written beside and renamed when "
+     "complete"},
+    {"overwrite", 0, CLI_FLAG, NULL, NULL, "replace an existing FILE (default: refuse)"},
+    {0}};
+static const cli_option preview_options[] = {
+    {"what", 0, CLI_TEXT, "NAME", NULL,
+     "object_phase, object_magnitude, probe_phase or probe_magnitude (default object_phase)"},
+    {"output", 'o', CLI_PATH, "FILE", NULL,
+     "where the PNG goes, - for stdout; replaced if it exists"},
+    {0}};
+
+#define WORKER(name, synopsis, summary)                                                            \
+    {                                                                                              \
+        name, synopsis, summary, NULL, NULL, {NULL}, 0, 0, NULL, "xptycho-worker"                  \
+    }
+#define READER(name, synopsis, summary)                                                            \
+    {                                                                                              \
+        name, synopsis, summary, NULL, NULL, {NULL}, 0, 0, NULL, "xptycho-reader"                  \
+    }
+
+const cli_command cli_commands[] = {
+    {"submit",
+     "[OPTION...] [SCAN]",
+     "Submit a job",
+     "Prints the id of the new job. SCAN is the scan file; relative paths are seen from the "
+     "current "
+     "folder. The exit code is that of the submission, with --watch or --wait that of the job. A "
+     "lost "
+     "connection is tried again under the same key, so that one job results. With --json the job "
+     "is "
+     "printed, with --watch one event a line after it.",
+     "  xptycho submit scan.h5 --iterations 200 --probe-modes 2 --mode-schedule 20 --watch\n"
+     "  xptycho submit --job job.json --set recon.relaxation=0.4 --output out/recon.h5",
+     {submit_options, cli_job_options},
+     0,
+     1,
+     cmd_submit,
+     NULL},
+    {"watch",
+     "[OPTION...] ID",
+     "Follow a job to its end",
+     "On a terminal: a bar with the data error, the rate and the time left. Elsewhere: the "
+     "daemon's "
+     "progress lines, one an iteration, and '# ...' for the rest. The last line sums up. A lost "
+     "connection is taken up again where it broke. Ctrl-C leaves the job running. The exit code is "
+     "that of the job.",
+     "  xptycho watch 01KG7Q3N6W8Y2M4T6V8X0Z1A3C",
+     {watch_options},
+     1,
+     1,
+     cmd_watch,
+     NULL},
+    {"list",
+     "[OPTION...]",
+     "List jobs, newest first",
+     NULL,
+     "  xptycho list --state running",
+     {list_options},
+     0,
+     0,
+     cmd_list,
+     NULL},
+    {"show",
+     "[OPTION...] ID",
+     "Show a job",
+     NULL,
+     "  xptycho show 01KG7Q3N6W8Y2M4T6V8X0Z1A3C --json",
+     {NULL},
+     1,
+     1,
+     cmd_show,
+     NULL},
+    {"cancel",
+     "[OPTION...] ID",
+     "Cancel a job",
+     "May be repeated. A running job ends within an iteration and keeps what it has as a partial "
+     "result.",
+     "  xptycho cancel 01KG7Q3N6W8Y2M4T6V8X0Z1A3C --wait",
+     {cancel_options},
+     1,
+     1,
+     cmd_cancel,
+     NULL},
+    {"delete",
+     "[OPTION...] ID",
+     "Delete the record of a job that has ended",
+     "Its events, log and pictures go too, and a result in the daemon's own folder; a result at a "
+     "path "
+     "that the job named stays.",
+     "  xptycho delete 01KG7Q3N6W8Y2M4T6V8X0Z1A3C",
+     {NULL},
+     1,
+     1,
+     cmd_delete,
+     NULL},
+    {"log",
+     "[OPTION...] ID",
+     "Print the log of a job",
+     "With --json: each line as a JSON text.",
+     "  xptycho log 01KG7Q3N6W8Y2M4T6V8X0Z1A3C --tail 20",
+     {log_options},
+     1,
+     1,
+     cmd_log,
+     NULL},
+    {"rerun",
+     "[OPTION...] ID",
+     "Submit a job again, with changes",
+     "Prints the id of the new job. Members not named stay as they were.",
+     "  xptycho rerun 01KG7Q3N6W8Y2M4T6V8X0Z1A3C --iterations 300 --watch",
+     {rerun_options, cli_job_options},
+     1,
+     1,
+     cmd_rerun,
+     NULL},
+    {"result",
+     "[OPTION...] ID",
+     "Show or download a result",
+     NULL,
+     "  xptycho result 01KG7Q3N6W8Y2M4T6V8X0Z1A3C --output recon.h5",
+     {result_options},
+     1,
+     1,
+     cmd_result,
+     NULL},
+    {"preview",
+     "[OPTION...] ID",
+     "Download the latest picture as PNG",
+     NULL,
+     "  xptycho preview 01KG7Q3N6W8Y2M4T6V8X0Z1A3C --what object_phase --output phase.png",
+     {preview_options},
+     1,
+     1,
+     cmd_preview,
+     NULL},
+    {"queue",
+     "[OPTION...]",
+     "Show what runs and what waits",
+     NULL,
+     "  xptycho queue",
+     {NULL},
+     0,
+     0,
+     cmd_queue,
+     NULL},
+    {"devices",
+     "[OPTION...]",
+     "Show the daemon's devices",
+     NULL,
+     "  xptycho devices",
+     {NULL},
+     0,
+     0,
+     cmd_devices,
+     NULL},
+    {"version",
+     "[OPTION...]",
+     "Print the version of program and daemon",
+     NULL,
+     "  xptycho version",
+     {NULL},
+     0,
+     0,
+     cmd_version,
+     NULL},
+    WORKER("run", "JOB.json", "Run a job here and now, without a daemon"),
+    WORKER("simulate", "--output FILE", "Make a scan of a procedural object"),
+    WORKER("compare", "A B", "Compare two objects up to one complex scale"),
+    WORKER("bench", "[OPTION...]", "Measure the engine on this machine"),
+    READER("inspect", "FILE", "Tell what the reader takes from a file"),
+    READER("import", "FILE", "Make a scan file from NumPy archives"),
+    {0}};
