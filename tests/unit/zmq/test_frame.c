@@ -1,11 +1,12 @@
 /* The framing of requests: both kinds of client, and every way to be malformed. */
 #include "frame.h"
 
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #define S(text) ((xpd_slice){text, sizeof text - 1})
 #define PARSE(frame, ...)                                                                          \

@@ -1,12 +1,13 @@
 /* Lines out of bytes that arrive in any pieces. */
 #include "lines.h"
 
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 static char seen[256];
 

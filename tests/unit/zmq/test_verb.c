@@ -1,12 +1,13 @@
 /* Requests to HTTP calls and HTTP answers to replies. */
 #include "verb.h"
 
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "xptychod/protocol.h"
 
