@@ -18,7 +18,7 @@
 #include "private.h"
 
 #define TIMEOUT_MS 60000
-#define RETRY_MS 15000
+#define RETRY_MS 30000
 #define RETRY_FIRST_MS 250
 #define RETRY_MOST_MS 2000
 

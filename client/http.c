@@ -109,10 +109,16 @@ xpc_status xpc_http_prepare(CURL *curl, const xpc_place *place, const char *path
     return XPC_OK;
 }
 
-xpc_status xpc_http_fault(CURLcode code, const char *detail, const xpc_place *place, xpc_error *err)
+xpc_status xpc_http_fault(CURL *curl, CURLcode code, const char *detail, const xpc_place *place,
+                          xpc_error *err)
 {
     const char *why = detail && detail[0] ? detail : curl_easy_strerror(code);
+    long number = 0;
 
+    /* Of a socket libcurl would say that it cannot reach port 80 of localhost. */
+    (void)curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &number);
+    if (code == CURLE_COULDNT_CONNECT && number != 0)
+        why = strerror((int)number);
     switch (code) {
     case CURLE_OUT_OF_MEMORY:
         return xpc_fail(err, XPC_NO_MEMORY, "memory is exhausted");
@@ -241,7 +247,7 @@ xpc_status xpc_http_send(CURL *curl, const xpc_place *place, const xpc_request *
         st = xpc_fail(err, XPC_FAULT, "the answer to %s %s is longer than %u MiB", request->method,
                       request->path, XPC_BODY_MAX >> 20);
     else if (code != CURLE_OK)
-        st = xpc_http_fault(code, detail, place, err);
+        st = xpc_http_fault(curl, code, detail, place, err);
     else
         read_head(curl, out);
 done:

@@ -42,7 +42,7 @@ XPC_MUST_CHECK xpc_status xpc_http_prepare(CURL *curl, const xpc_place *place, c
 XPC_MUST_CHECK bool xpc_header_add(struct curl_slist **headers, const char *name,
                                    const char *value);
 /* What libcurl says went wrong, as an error of this library. */
-xpc_status xpc_http_fault(CURLcode code, const char *detail, const xpc_place *place,
+xpc_status xpc_http_fault(CURL *curl, CURLcode code, const char *detail, const xpc_place *place,
                           xpc_error *err);
 /* Media type without parameters, lower case. */
 void xpc_media_type(char *out, size_t size, const char *content_type);

@@ -140,7 +140,9 @@ static outcome connect_once(xpc_client *client, stream *s, const char *path, xpc
     } else if (s->end) {
         out = FINISHED;
     } else if (code != CURLE_OK) {
-        out = xpc_http_fault(code, detail, &client->place, err) == XPC_UNREACHABLE ? LOST : FAILED;
+        out = xpc_http_fault(s->curl, code, detail, &client->place, err) == XPC_UNREACHABLE
+                  ? LOST
+                  : FAILED;
     } else if (status == 204 || (status == 200 && s->options->once)) {
         out = FINISHED; /* nothing after the last event / all that exists */
     } else if (status == 200) {

@@ -55,7 +55,11 @@ static void limits(char *out, size_t size, const json_t *node)
         add_value(text, sizeof(text), "above ", json_object_get(node, "exclusiveMinimum"));
         add_value(text, sizeof(text), ", at most ", json_object_get(node, "maximum"));
     }
-    if (initial && !(json_is_string(initial) && json_string_length(initial) == 0)) {
+    if (initial && json_is_array(initial) && json_array_size(initial) == 0) {
+        (void)snprintf(out, size, " (default none)");
+    } else if (json_is_boolean(initial)) {
+        (void)snprintf(out, size, " (default: %s)", json_is_true(initial) ? "yes" : "no");
+    } else if (initial && !(json_is_string(initial) && json_string_length(initial) == 0)) {
         char head[64] = "";
         add_value(head, sizeof(head), "default ", initial);
         (void)snprintf(out, size, " (%s%s%s)", head, text[0] ? join(head) : "", text);
@@ -75,7 +79,7 @@ static void option_line(FILE *out, const cli_option *o, json_t **schema)
 
     if (!help)
         help = json_string_value(json_object_get(node, "description"));
-    if (node && o->kind != CLI_FLAG)
+    if (node)
         limits(range, sizeof(range), node);
     (void)snprintf(text, sizeof(text), "%s%s", help ? help : "", range);
     fprintf(out, "%-*s", LEFT, left);

@@ -67,12 +67,13 @@ bool cli_set(json_t *doc, const char *path, json_t *value, char *why, size_t why
     const char *rest = path;
     char part[NAME_MAX_BYTES];
     json_t *where = doc;
+    int depth = 0;
     bool ok = false;
 
     for (;;) {
         size_t length = strcspn(rest, ".");
 
-        if (length == 0 || length >= sizeof(part)) {
+        if (length == 0 || length >= sizeof(part) || ++depth > XPP_DEPTH_MAX) {
             (void)snprintf(why, why_size,
                            "'%.60s' is no name of a member, such as recon.iterations", path);
             break;

@@ -86,7 +86,7 @@ typedef struct xpc_options {
     char *(*env)(const char *name); /* getenv, or NULL: no environment */
     int timeout_ms;                 /* of one call; 0 = 60 s */
     int retry_ms;                   /* how long a lost connection is tried again by xpc_submit,
-                                       xpc_rerun and xpc_follow; 0 = 15 s, negative = not at all */
+                                       xpc_rerun and xpc_follow; 0 = 30 s, negative = not at all */
 } xpc_options;
 
 typedef struct xpc_client xpc_client;
