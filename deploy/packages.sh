@@ -2,6 +2,8 @@
 #
 #   xptychod_packages_build   compile and run the programs
 #   xptychod_packages_tests   what the test suite needs beside them
+#   xptychod_packages_reference   for PyPI's reference program, several hundred megabytes; only the
+#                             interchange test needs them
 #   xptychod_install NAME...  installs those that are missing, as root or through sudo; says which
 
 xptychod_packages_build=(
@@ -14,6 +16,7 @@ xptychod_packages_tests=(
     libcmocka-dev
     python3-pytest python3-numpy python3-scipy python3-h5py python3-zmq python3-venv
 )
+xptychod_packages_reference=(python3-torch)
 
 xptychod_install() {
     local name missing=() run=()

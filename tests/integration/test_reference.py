@@ -204,7 +204,7 @@ def test_planted_shifts_are_found(name, reach, tmp_path):
     done = xptychod.run("xptycho-worker", "run", path)
     assert done.returncode == 0, done
     with h5py.File(out) as f:
-        used = f["run/positions"][...]
+        used = f["run/probe_positions"][...]
     assert np.abs(used - wanted).max() <= 1e-3 * pixel
     if reach == 2:
         assert np.abs(used - right).max() <= 1e-3 * pixel, "every planted shift is found"
