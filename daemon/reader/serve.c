@@ -1,0 +1,111 @@
+/* One request over a socket: PROBE or READ in, SCAN or REFUSED out, then the process ends. */
+#include "reader.h"
+
+#include "fault.h"
+#include "reading.h"
+#include "sandbox.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CPU_SECONDS_PROBE 60
+#define CPU_SECONDS_READ (4 * 3600)
+
+/* Roots out of a message: folders as they are after links, which is how files are compared. */
+typedef struct root_list {
+    xpe_roots roots;
+    char **folders;
+} root_list;
+
+static void roots_release(root_list *list)
+{
+    for (size_t i = 0; i < list->roots.count; i++)
+        free(list->folders[i]);
+    free(list->folders);
+}
+
+/* NULL for a JSON null (own permissions); a list, maybe empty, for an array. */
+static const xpe_roots *roots_take(root_list *list, const json_t *array, bool *good)
+{
+    memset(list, 0, sizeof *list);
+    if (!array || json_is_null(array))
+        return NULL;
+    *good = *good && json_is_array(array);
+    list->folders = calloc(json_array_size(array) + 1, sizeof *list->folders);
+    for (size_t i = 0; list->folders && i < json_array_size(array); i++) {
+        const char *text = json_string_value(json_array_get(array, i));
+        char *resolved = text && text[0] == '/' ? realpath(text, NULL) : NULL;
+        if (resolved)
+            list->folders[list->roots.count++] = resolved;
+    }
+    list->roots.folders = (const char *const *)list->folders;
+    return &list->roots;
+}
+
+static xpp_ipc_result answer(int socket, xpd_reading *r)
+{
+    xpp_ipc_result result = XPP_IPC_FAILED;
+    json_t *body, *problem;
+    const char *detail;
+
+    if (xpd_reading_run(r))
+        return xpp_ipc_send(socket, XPP_IPC_SCAN, r->scan, r->fds, r->fd_count);
+    detail = json_string_value(json_object_get(json_array_get(r->errors, 0), "detail"));
+    problem = xpp_problem(r->fault, detail ? detail : "the files of the job cannot be used", json_incref(r->errors), NULL);
+    body = json_pack("{s:o}", "problem", problem);
+    if (body)
+        result = xpp_ipc_send(socket, XPP_IPC_REFUSED, body, NULL, 0);
+    json_decref(body);
+    return result;
+}
+
+static xpp_ipc_result answer_invalid(int socket, json_t *errors)
+{
+    json_t *body = json_pack("{s:o}", "problem", xpp_problem(XPP_FAULT_INVALID_JOB, "the job is not valid", errors, NULL));
+    xpp_ipc_result result = body ? xpp_ipc_send(socket, XPP_IPC_REFUSED, body, NULL, 0) : XPP_IPC_FAILED;
+
+    json_decref(body);
+    return result;
+}
+
+int xpd_serve(int socket)
+{
+    xpp_ipc_message message;
+    xpp_ipc_result result;
+    root_list roots, write_roots;
+    xpd_reading reading = {.memory_max = xpd_memory_available()};
+    json_t *doc, *errors;
+    xpp_job *job;
+    bool good = true;
+
+    result = xpp_ipc_receive(socket, &message);
+    if (result != XPP_IPC_OK)
+        return result == XPP_IPC_CLOSED ? 0 : 1;
+    if (message.type != XPP_IPC_PROBE && message.type != XPP_IPC_READ)
+        return 1;
+    reading.arrays = message.type == XPP_IPC_READ;
+    xpd_sandbox_limit(reading.arrays ? CPU_SECONDS_READ : CPU_SECONDS_PROBE);
+    doc = json_object_get(message.body, "job");
+    errors = json_is_object(doc) ? xpp_job_check(doc) : NULL;
+    if (errors)
+        return answer_invalid(socket, errors) == XPP_IPC_OK ? 0 : 1;
+    job = json_is_object(doc) ? xpp_job_decode(doc) : NULL;
+    reading.job = job;
+    reading.roots = roots_take(&roots, json_object_get(message.body, "roots"), &good);
+    reading.write_roots = roots_take(&write_roots, json_object_get(message.body, "write_roots"), &good);
+    reading.output_path = json_string_value(json_object_get(message.body, "output_path"));
+    if (!job || !good)
+        return 1;
+    /* A result that may be replaced has to be looked at, so write roots can be read too. */
+    xpd_sandbox_confine(reading.roots, reading.write_roots);
+    result = answer(socket, &reading);
+    xpd_reading_release(&reading);
+    xpp_job_free(job);
+    roots_release(&write_roots);
+    roots_release(&roots);
+    xpp_ipc_message_release(&message);
+    return result == XPP_IPC_OK || result == XPP_IPC_CLOSED ? 0 : 1;
+}
