@@ -114,6 +114,21 @@ static void append(char *out, size_t size, const char *text)
     snprintf(out + used, size - used, "%s", text);
 }
 
+/* The shortest decimal that is the number again. */
+typedef struct number_text {
+    char text[32];
+} number_text;
+
+static number_text show_number(double number)
+{
+    number_text out;
+
+    snprintf(out.text, sizeof out.text, "%.15g", number);
+    if (strtod(out.text, NULL) != number)
+        snprintf(out.text, sizeof out.text, "%.17g", number);
+    return out;
+}
+
 /* "a whole number from 1 to 100", "one of 'auto', 'cxi'", ...: what a rule wants. */
 typedef struct wanted {
     char text[256];
@@ -127,9 +142,11 @@ static void wanted_range(wanted *out, const xpp_rule *rule)
     if (isinf(rule->minimum) && isinf(rule->maximum))
         snprintf(out->text, size, "%s", kind);
     else if (isinf(rule->maximum))
-        snprintf(out->text, size, "%s %s %.10g", kind, rule->above_minimum ? "above" : "of at least", rule->minimum);
+        snprintf(out->text, size, "%s %s %.10g", kind,
+                 rule->above_minimum ? "above" : "of at least", rule->minimum);
     else if (rule->above_minimum)
-        snprintf(out->text, size, "%s above %.10g and at most %.10g", kind, rule->minimum, rule->maximum);
+        snprintf(out->text, size, "%s above %.10g and at most %.10g", kind, rule->minimum,
+                 rule->maximum);
     else
         snprintf(out->text, size, "%s from %.10g to %.10g", kind, rule->minimum, rule->maximum);
 }
@@ -144,7 +161,10 @@ static wanted wanted_of(const xpp_rule *rule)
         wanted_range(&out, rule);
         break;
     case XPP_KIND_TEXT:
-        append(out.text, sizeof out.text, !rule->choices ? (rule->wanted ? rule->wanted : "text") : rule->choices[1] ? "one of " : "");
+        append(out.text, sizeof out.text,
+               !rule->choices     ? (rule->wanted ? rule->wanted : "text")
+               : rule->choices[1] ? "one of "
+                                  : "");
         for (const char *const *choice = rule->choices; choice && *choice; choice++) {
             append(out.text, sizeof out.text, choice == rule->choices ? "'" : ", '");
             append(out.text, sizeof out.text, *choice);
@@ -171,16 +191,16 @@ static wanted wanted_of(const xpp_rule *rule)
 }
 
 /* What a message calls the value of a rule. */
-static const char *name_of(const xpp_rule *rule, const xpp_place *at)
+static const char *name_of(const xpp_rule *rule)
 {
-    if (rule->name[0])
-        return rule->name;
-    return at->up ? "the entry" : "the job";
+    return rule->name[0] ? rule->name : "the job";
 }
 
-static void fail_kind(xpp_check *check, const xpp_rule *rule, const json_t *value, const xpp_place *at)
+static void fail_kind(xpp_check *check, const xpp_rule *rule, const json_t *value,
+                      const xpp_place *at)
 {
-    xpp_check_fail(check, at, "%s must be %s, not %s", name_of(rule, at), wanted_of(rule).text, kind_text(value));
+    xpp_check_fail(check, at, "%s must be %s, not %s", name_of(rule), wanted_of(rule).text,
+                   kind_text(value));
 }
 
 /* ----------------------------------------------------------------------------- unknown names */
@@ -218,17 +238,21 @@ static const char *choice_with(const xpp_rule *rule, const char *key)
     return NULL;
 }
 
-static void fail_unknown(xpp_check *check, const xpp_rule *rule, const xpp_table *table, const char *key, const xpp_place *at)
+static void fail_unknown(xpp_check *check, const xpp_rule *rule, const xpp_table *table,
+                         const char *key, const xpp_place *at)
 {
-    const char *choice = choice_with(rule, key), *where = where_known(key), *near = nearest_name(table, key);
+    const char *choice = choice_with(rule, key), *where = where_known(key),
+               *near = nearest_name(table, key);
     char names[512] = "";
 
     if (choice) {
         xpp_check_fail(check, at, "'%s' belongs to %s '%s' only", key, rule->selector, choice);
     } else if (where) {
-        xpp_check_fail(check, at, "unknown key '%s'; it belongs %s%s", key, where[0] ? "in " : "at the top of the job", where);
+        xpp_check_fail(check, at, "unknown key '%s'; it belongs %s%s", key,
+                       where[0] ? "in " : "at the top of the job", where);
     } else if (near) {
-        xpp_check_fail(check, at, "unknown key '%s'; the nearest known name is '%s'", show(key).text, near);
+        xpp_check_fail(check, at, "unknown key '%s'; the nearest known name is '%s'",
+                       show(key).text, near);
     } else {
         for (size_t i = 0; i < table->rule_count; i++) {
             append(names, sizeof names, i ? ", " : "");
@@ -240,15 +264,19 @@ static void fail_unknown(xpp_check *check, const xpp_rule *rule, const xpp_table
 
 /* ---------------------------------------------------------------------------------- scalars */
 
-static void check_number(xpp_check *check, const xpp_rule *rule, const json_t *value, const xpp_place *at)
+static void check_number(xpp_check *check, const xpp_rule *rule, const json_t *value,
+                         const xpp_place *at)
 {
     double number = json_number_value(value);
-    bool whole = rule->kind != XPP_KIND_INTEGER || json_is_integer(value) || floor(number) == number;
+    bool whole =
+        rule->kind != XPP_KIND_INTEGER || json_is_integer(value) || floor(number) == number;
 
     if (!json_is_number(value))
         fail_kind(check, rule, value, at);
-    else if (!whole || number < rule->minimum || number > rule->maximum || (rule->above_minimum && number <= rule->minimum))
-        xpp_check_fail(check, at, "%s is %.10g; it must be %s", name_of(rule, at), number, wanted_of(rule).text);
+    else if (!whole || number < rule->minimum || number > rule->maximum ||
+             (rule->above_minimum && number <= rule->minimum))
+        xpp_check_fail(check, at, "%s is %s; it must be %s", name_of(rule),
+                       show_number(number).text, wanted_of(rule).text);
 }
 
 static bool matches(const char *pattern, const char *text)
@@ -263,7 +291,8 @@ static bool matches(const char *pattern, const char *text)
     return match;
 }
 
-static void check_text(xpp_check *check, const xpp_rule *rule, const json_t *value, const xpp_place *at)
+static void check_text(xpp_check *check, const xpp_rule *rule, const json_t *value,
+                       const xpp_place *at)
 {
     const char *text = json_string_value(value);
     size_t count;
@@ -275,13 +304,17 @@ static void check_text(xpp_check *check, const xpp_rule *rule, const json_t *val
     count = xpp_utf8_count(text);
     if (rule->choices) {
         if (!xpp_choice_find(rule->choices, text))
-            xpp_check_fail(check, at, "%s is '%s'; it must be %s", name_of(rule, at), show(text).text, wanted_of(rule).text);
+            xpp_check_fail(check, at, "%s is '%s'; it must be %s", name_of(rule), show(text).text,
+                           wanted_of(rule).text);
     } else if (count < rule->count_min) {
-        xpp_check_fail(check, at, "%s has %zu characters; it needs at least %zu", name_of(rule, at), count, rule->count_min);
+        xpp_check_fail(check, at, "%s has %zu characters; it needs at least %zu", name_of(rule),
+                       count, rule->count_min);
     } else if (count > rule->count_max) {
-        xpp_check_fail(check, at, "%s has %zu characters; at most %zu are allowed", name_of(rule, at), count, rule->count_max);
+        xpp_check_fail(check, at, "%s has %zu characters; at most %zu are allowed", name_of(rule),
+                       count, rule->count_max);
     } else if (rule->pattern && !matches(rule->pattern, text)) {
-        xpp_check_fail(check, at, "%s is '%s'; it must be %s", name_of(rule, at), show(text).text, rule->wanted);
+        xpp_check_fail(check, at, "%s is '%s'; it must be %s", name_of(rule), show(text).text,
+                       rule->wanted);
     }
 }
 
@@ -294,18 +327,21 @@ static bool same(const json_t *a, const json_t *b)
     return json_equal(a, b);
 }
 
-static void check_unique(xpp_check *check, const xpp_rule *rule, const json_t *value, const xpp_place *at)
+static void check_unique(xpp_check *check, const xpp_rule *rule, const json_t *value,
+                         const xpp_place *at)
 {
     for (size_t i = 1; i < json_array_size(value); i++)
         for (size_t j = 0; j < i; j++)
             if (same(json_array_get(value, i), json_array_get(value, j))) {
-                xpp_check_fail(check, &(xpp_place){at, NULL, i}, "%s has this value at index %zu already; each may stand once",
-                               name_of(rule, at), j);
+                xpp_check_fail(check, &(xpp_place){at, NULL, i},
+                               "%s has this value at index %zu already; each may stand once",
+                               name_of(rule), j);
                 break;
             }
 }
 
-static void check_array(xpp_check *check, const xpp_rule *rule, const json_t *value, const xpp_place *at)
+static void check_array(xpp_check *check, const xpp_rule *rule, const json_t *value,
+                        const xpp_place *at)
 {
     size_t count = json_array_size(value);
 
@@ -315,10 +351,11 @@ static void check_array(xpp_check *check, const xpp_rule *rule, const json_t *va
     }
     if (count < rule->count_min || count > rule->count_max) {
         if (rule->count_min == rule->count_max)
-            xpp_check_fail(check, at, "%s has %zu entries; it must have %zu", name_of(rule, at), count, rule->count_min);
+            xpp_check_fail(check, at, "%s has %zu entries; it must have %zu", name_of(rule), count,
+                           rule->count_min);
         else
-            xpp_check_fail(check, at, "%s has %zu entries; it must have %zu to %zu", name_of(rule, at), count, rule->count_min,
-                           rule->count_max);
+            xpp_check_fail(check, at, "%s has %zu entries; it must have %zu to %zu", name_of(rule),
+                           count, rule->count_min, rule->count_max);
         return;
     }
     for (size_t i = 0; i < count; i++)
@@ -337,17 +374,18 @@ static void check_map(xpp_check *check, const xpp_rule *rule, json_t *value, con
         return;
     }
     if (json_object_size(value) > rule->count_max) {
-        xpp_check_fail(check, at, "%s has %zu entries; at most %zu are allowed", name_of(rule, at), json_object_size(value),
-                       rule->count_max);
+        xpp_check_fail(check, at, "%s has %zu entries; at most %zu are allowed", name_of(rule),
+                       json_object_size(value), rule->count_max);
         return;
     }
-    json_object_foreach(value, key, member) {
+    json_object_foreach(value, key, member)
+    {
         xpp_place inside = {at, key, 0};
         size_t count = xpp_utf8_count(key);
 
         if (count < 1 || count > rule->name_max)
-            xpp_check_fail(check, &inside, "a name in %s has %zu characters; it must have 1 to %zu", name_of(rule, at), count,
-                           rule->name_max);
+            xpp_check_fail(check, &inside, "a name in %s has %zu characters; it must have 1 to %zu",
+                           name_of(rule), count, rule->name_max);
         check_value(check, rule->items, member, &inside);
     }
 }
@@ -365,7 +403,8 @@ static const xpp_rule *find_anywhere(const xpp_rule *rule, const char *key)
     return NULL;
 }
 
-static void fail_selector(xpp_check *check, const xpp_rule *rule, const json_t *value, const xpp_place *at)
+static void fail_selector(xpp_check *check, const xpp_rule *rule, const json_t *value,
+                          const xpp_place *at)
 {
     const char *given = json_string_value(json_object_get(value, rule->selector));
     char names[256] = "";
@@ -376,9 +415,11 @@ static void fail_selector(xpp_check *check, const xpp_rule *rule, const json_t *
         append(names, sizeof names, "'");
     }
     if (given)
-        xpp_check_fail(check, &(xpp_place){at, rule->selector, 0}, "%s is '%s'; it must be %s", rule->selector, show(given).text, names);
+        xpp_check_fail(check, &(xpp_place){at, rule->selector, 0}, "%s is '%s'; it must be %s",
+                       rule->selector, show(given).text, names);
     else
-        xpp_check_fail(check, &(xpp_place){at, rule->selector, 0}, "%s must be %s", rule->selector, names);
+        xpp_check_fail(check, &(xpp_place){at, rule->selector, 0}, "%s must be %s", rule->selector,
+                       names);
 }
 
 static void check_object(xpp_check *check, const xpp_rule *rule, json_t *value, const xpp_place *at)
@@ -393,7 +434,8 @@ static void check_object(xpp_check *check, const xpp_rule *rule, json_t *value, 
     }
     if (!table)
         fail_selector(check, rule, value, at);
-    json_object_foreach(value, key, member) {
+    json_object_foreach(value, key, member)
+    {
         xpp_place inside = {at, key, 0};
         const xpp_rule *known = table ? xpp_table_find(table, key) : find_anywhere(rule, key);
 
@@ -406,13 +448,15 @@ static void check_object(xpp_check *check, const xpp_rule *rule, json_t *value, 
     }
     for (size_t i = 0; table && i < table->rule_count; i++)
         if (table->rules[i].required && !json_object_get(value, table->rules[i].name))
-            xpp_check_fail(check, &(xpp_place){at, table->rules[i].name, 0}, "%s is missing; it must be %s", table->rules[i].name,
+            xpp_check_fail(check, &(xpp_place){at, table->rules[i].name, 0},
+                           "%s is missing; it must be %s", table->rules[i].name,
                            wanted_of(&table->rules[i]).text);
     for (size_t i = 0; table && i < table->pair_count; i++) {
         const xpp_pair *pair = &table->pairs[i];
 
         if (json_object_get(value, pair->first) && json_object_get(value, pair->second))
-            xpp_check_fail(check, &(xpp_place){at, pair->second, 0}, "%s cannot stand beside %s: %s; give one of the two", pair->second,
+            xpp_check_fail(check, &(xpp_place){at, pair->second, 0},
+                           "%s cannot stand beside %s: %s; give one of the two", pair->second,
                            pair->first, pair->reason);
     }
 }
@@ -458,7 +502,8 @@ json_t *xpp_job_check(const json_t *doc)
 {
     const xpp_place top = {NULL, NULL, 0};
     xpp_check check = {json_array(), 0};
-    json_t *copy = json_deep_copy(doc), *resolved = xpp_job_resolved(doc); /* jansson's loop wants what is not const */
+    json_t *copy = json_deep_copy(doc),
+           *resolved = xpp_job_resolved(doc); /* jansson's loop wants what is not const */
 
     if (!check.errors || !copy || !resolved) {
         xpp_errors_add(check.errors, "", "memory is exhausted");
@@ -469,7 +514,8 @@ json_t *xpp_job_check(const json_t *doc)
     if (json_is_object(copy))
         xpp_check_rules(&check, resolved);
     if (check.count > XPP_ERRORS_MAX)
-        xpp_errors_add(check.errors, "", "%zu more errors are not listed", check.count - XPP_ERRORS_MAX);
+        xpp_errors_add(check.errors, "", "%zu more errors are not listed",
+                       check.count - XPP_ERRORS_MAX);
 done:
     json_decref(resolved);
     json_decref(copy);
@@ -477,5 +523,6 @@ done:
         json_decref(check.errors);
         return NULL;
     }
-    return check.errors ? check.errors : json_null(); /* never NULL for a document that was not judged */
+    return check.errors ? check.errors
+                        : json_null(); /* never NULL for a document that was not judged */
 }

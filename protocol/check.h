@@ -19,9 +19,11 @@ typedef struct xpp_check {
 
 #define XPP_ERRORS_MAX 100
 
-void xpp_check_fail(xpp_check *check, const xpp_place *at, const char *format, ...) XPP_PRINTF(3, 4);
-/* What depends on what: the rules that tables cannot express.  resolved is the document with defaults, in which members of a
- * wrong type stand as they came; such members are passed over, the tables have reported them. */
+void xpp_check_fail(xpp_check *check, const xpp_place *at, const char *format, ...)
+    XPP_PRINTF(3, 4);
+/* What depends on what: the rules that tables cannot express.  resolved is the document with
+ * defaults, in which members of a wrong type stand as they came; such members are passed over, the
+ * tables have reported them. */
 void xpp_check_rules(xpp_check *check, const json_t *resolved);
 
 #endif

@@ -138,11 +138,11 @@ class Tables:
             raise SystemExit(f"{where}: names of a map have 1 to maxLength characters")
         fields |= {"kind": "XPP_KIND_MAP", "count_max": str(schema["maxProperties"]),
                    "name_max": str(schema["propertyNames"]["maxLength"]),
-                   "items": "&" + self.define("xpp_rule @", self.rule(schema["additionalProperties"], "", where))}
+                   "items": "&" + self.define("xpp_rule @", self.rule(schema["additionalProperties"], f"an entry of {where}", where))}
 
     def rule_array(self, schema, where, fields):
         fields |= {"kind": "XPP_KIND_ARRAY", "count_min": str(schema.get("minItems", 0)), "count_max": str(schema["maxItems"]),
-                   "items": "&" + self.define("xpp_rule @", self.rule(schema["items"], "", where))}
+                   "items": "&" + self.define("xpp_rule @", self.rule(schema["items"], f"an entry of {where}", where))}
         if schema.get("uniqueItems"):
             fields["unique"] = "true"
 
@@ -157,7 +157,7 @@ class Tables:
         if many.get("type") != "array" or many["items"] != one:
             raise SystemExit(f"{where}: oneOf without a discriminator is a value or an array of such values")
         fields |= {"kind": "XPP_KIND_ONE_OR_MORE", "count_min": str(many["minItems"]), "count_max": str(many["maxItems"]),
-                   "items": "&" + self.define("xpp_rule @", self.rule(one, "", where))}
+                   "items": "&" + self.define("xpp_rule @", self.rule(one, where, where))}
 
 
 def kind_of(schema, where):

@@ -70,7 +70,9 @@ bool xpp_program_find(char *out, size_t size, const char *name)
     snprintf(beside, sizeof beside, "%s/%s", self, name);
     snprintf(installed, sizeof installed, "%s/%s", XPTYCHOD_LIBEXECDIR, name);
     if (name[0] != '\0' && !strchr(name, '/')) {
-        const char *found = access(beside, X_OK) == 0 ? beside : access(installed, X_OK) == 0 ? installed : NULL;
+        const char *found = access(beside, X_OK) == 0      ? beside
+                            : access(installed, X_OK) == 0 ? installed
+                                                           : NULL;
 
         if (found && snprintf(out, size, "%s", found) < (int)size)
             return true;

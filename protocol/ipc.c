@@ -2,12 +2,12 @@
  * read cannot happen and a broken one cannot shift the next.
  *
  *     packet       = header, JSON text                    (text up to INLINE_MAX bytes)
- *                  | header                               (longer: in a sealed memfd, the last descriptor)
- *     descriptors  = SCM_RIGHTS, those of the message, then the memfd
+ *                  | header                               (longer: in a sealed memfd, the last
+ * descriptor) descriptors  = SCM_RIGHTS, those of the message, then the memfd
  *
- * Both ends are this program on this machine, so numbers are in native byte order; the magic number and
- * the version tell two builds apart.  A receiver trusts nothing: everything is checked before use, and
- * every descriptor that arrived is closed on every way out. */
+ * Both ends are this program on this machine, so numbers are in native byte order; the magic number
+ * and the version tell two builds apart.  A receiver trusts nothing: everything is checked before
+ * use, and every descriptor that arrived is closed on every way out. */
 #include "xptychod/protocol.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@
 typedef struct ipc_header {
     uint32_t magic;
     uint16_t version, type;
-    uint32_t length; /* bytes of the JSON text, wherever it is */
+    uint32_t length;   /* bytes of the JSON text, wherever it is */
     uint16_t fd_count; /* of the message, the memfd not counted */
     uint16_t flags;
 } ipc_header;
@@ -117,7 +117,8 @@ static void control_fill(struct msghdr *message, ipc_control *control, const int
     memcpy(CMSG_DATA(rights), fds, (size_t)count * sizeof(int));
 }
 
-static xpp_ipc_result send_packet(int socket, ipc_header *header, char *text, const int *fds, int count)
+static xpp_ipc_result send_packet(int socket, ipc_header *header, char *text, const int *fds,
+                                  int count)
 {
     ipc_control control;
     struct iovec parts[2] = {{header, sizeof *header}, {text, header->length}};
@@ -131,7 +132,8 @@ static xpp_ipc_result send_packet(int socket, ipc_header *header, char *text, co
     return sent < 0 ? result_of_errno() : XPP_IPC_OK;
 }
 
-xpp_ipc_result xpp_ipc_send(int socket, xpp_ipc_type type, const json_t *body, const int *fds, int fd_count)
+xpp_ipc_result xpp_ipc_send(int socket, xpp_ipc_type type, const json_t *body, const int *fds,
+                            int fd_count)
 {
     xpp_ipc_result result = XPP_IPC_FAILED;
     int all[RIGHTS_MAX], memfd = -1;
@@ -139,7 +141,8 @@ xpp_ipc_result xpp_ipc_send(int socket, xpp_ipc_type type, const json_t *body, c
     size_t length;
     ipc_header header;
 
-    if ((unsigned)type >= XPP_IPC_TYPES || fd_count < 0 || fd_count > XPP_IPC_FDS_MAX || (body && !json_is_object(body))) {
+    if ((unsigned)type >= XPP_IPC_TYPES || fd_count < 0 || fd_count > XPP_IPC_FDS_MAX ||
+        (body && !json_is_object(body))) {
         errno = EINVAL;
         return XPP_IPC_FAILED;
     }
@@ -153,7 +156,8 @@ xpp_ipc_result xpp_ipc_send(int socket, xpp_ipc_type type, const json_t *body, c
         errno = EMSGSIZE;
         goto done;
     }
-    header = (ipc_header){MAGIC, XPP_IPC_VERSION, (uint16_t)type, (uint32_t)length, (uint16_t)fd_count, 0};
+    header = (ipc_header){
+        MAGIC, XPP_IPC_VERSION, (uint16_t)type, (uint32_t)length, (uint16_t)fd_count, 0};
     if (fd_count > 0)
         memcpy(all, fds, (size_t)fd_count * sizeof *fds);
     if (length > INLINE_MAX) {
@@ -173,8 +177,8 @@ done:
 
 /* -------------------------------------------------------------------------------------- receive */
 
-/* Takes every descriptor that came; more than there is room for cannot: the kernel cuts at the size of
- * the control buffer. */
+/* Takes every descriptor that came; more than there is room for cannot: the kernel cuts at the size
+ * of the control buffer. */
 static int control_take(struct msghdr *message, int *fds)
 {
     int count = 0;
@@ -182,7 +186,8 @@ static int control_take(struct msghdr *message, int *fds)
     for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
         size_t arrived;
 
-        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS || part->cmsg_len < CMSG_LEN(0))
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS ||
+            part->cmsg_len < CMSG_LEN(0))
             continue;
         arrived = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (size_t i = 0; i < arrived; i++) {
@@ -236,7 +241,8 @@ static json_t *body_parse(const char *text, size_t length)
 }
 
 /* What a packet holds, once it and its descriptors are here; false when it breaks a rule. */
-static bool packet_decode(xpp_ipc_message *out, const char *packet, size_t size, const int *fds, int count)
+static bool packet_decode(xpp_ipc_message *out, const char *packet, size_t size, const int *fds,
+                          int count)
 {
     ipc_header header;
     char *text = NULL;
@@ -244,8 +250,9 @@ static bool packet_decode(xpp_ipc_message *out, const char *packet, size_t size,
     if (size < sizeof header)
         return false;
     memcpy(&header, packet, sizeof header);
-    if (header.magic != MAGIC || header.version != XPP_IPC_VERSION || header.type >= XPP_IPC_TYPES ||
-        header.fd_count > XPP_IPC_FDS_MAX || (header.flags & ~FLAG_MEMFD) != 0 || header.length > XPP_IPC_JSON_MAX)
+    if (header.magic != MAGIC || header.version != XPP_IPC_VERSION ||
+        header.type >= XPP_IPC_TYPES || header.fd_count > XPP_IPC_FDS_MAX ||
+        (header.flags & ~FLAG_MEMFD) != 0 || header.length > XPP_IPC_JSON_MAX)
         return false;
     if (header.flags & FLAG_MEMFD) {
         if (size != sizeof header || count != header.fd_count + 1)
@@ -272,7 +279,9 @@ xpp_ipc_result xpp_ipc_receive(int socket, xpp_ipc_message *out)
     char *packet = malloc(room);
     struct iovec part = {packet, room};
     /* Not the whole union: its padding would let the kernel fit one descriptor too many. */
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
                              .msg_controllen = CMSG_LEN(RIGHTS_MAX * sizeof(int))};
     ssize_t got;
 
@@ -293,7 +302,8 @@ xpp_ipc_result xpp_ipc_receive(int socket, xpp_ipc_message *out)
     count = control_take(&message, fds);
     if (got == 0) {
         result = XPP_IPC_CLOSED;
-    } else if (!(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && packet_decode(out, packet, (size_t)got, fds, count)) {
+    } else if (!(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
+               packet_decode(out, packet, (size_t)got, fds, count)) {
         memcpy(out->fds, fds, (size_t)out->fd_count * sizeof *fds);
         memset(fds, 0xFF, (size_t)out->fd_count * sizeof *fds); /* -1: handed over */
         result = XPP_IPC_OK;

@@ -16,7 +16,8 @@ static json_t *resolve_items(const xpp_rule *items, json_t *array)
     json_t *out = json_array(), *item;
     size_t i;
 
-    json_array_foreach(array, i, item) {
+    json_array_foreach(array, i, item)
+    {
         if (json_array_append_new(out, resolve(items, item)) != 0) {
             json_decref(out);
             return NULL;
@@ -46,7 +47,8 @@ static json_t *resolve_object(const xpp_table *table, json_t *object)
             json_decref(fallback);
         }
     }
-    json_object_foreach(object, key, member) {
+    json_object_foreach(object, key, member)
+    {
         if (!failed && !json_object_get(out, key))
             failed = json_object_set(out, key, member);
     }
@@ -71,7 +73,8 @@ static json_t *resolve(const xpp_rule *rule, json_t *value)
     case XPP_KIND_ARRAY:
         return json_is_array(value) ? resolve_items(rule->items, value) : json_incref(value);
     case XPP_KIND_ONE_OR_MORE:
-        return json_is_array(value) ? resolve_items(rule->items, value) : resolve(rule->items, value);
+        return json_is_array(value) ? resolve_items(rule->items, value)
+                                    : resolve(rule->items, value);
     case XPP_KIND_INTEGER: { /* 30.0 is the integer 30, as in JSON Schema */
         double number = json_real_value(value);
 
@@ -176,7 +179,8 @@ static int decode_stages(xpp_job *job, const json_t *recon)
         return -1;
     for (size_t i = 0; i < count; i++) {
         job->stage_count++; /* before the decode, so that xpp_job_free sees a half-made stage */
-        if (decode_stage(&job->stages[i], json_is_array(recon) ? json_array_get(recon, i) : recon) != 0)
+        if (decode_stage(&job->stages[i],
+                         json_is_array(recon) ? json_array_get(recon, i) : recon) != 0)
             return -1;
     }
     return 0;
@@ -218,7 +222,8 @@ static void decode_scan(xpp_job *job, const json_t *scan)
 
 static void decode_model(xpp_job *job, const json_t *model)
 {
-    const json_t *shape = json_object_get(model, "object_shape"), *origin = json_object_get(model, "object_origin_m");
+    const json_t *shape = json_object_get(model, "object_shape"),
+                 *origin = json_object_get(model, "object_origin_m");
 
     job->model.probe_modes = int_of(model, "probe_modes");
     job->model.has_shape = shape != NULL;

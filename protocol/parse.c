@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Deepest nesting of arrays and objects; stops counting past XPP_DEPTH_MAX.  *line and *column (from 1) then
- * say where. */
+/* Deepest nesting of arrays and objects; stops counting past XPP_DEPTH_MAX.  *line and *column
+ * (from 1) then say where. */
 static int depth_of(const char *text, size_t length, int *line, int *column)
 {
     int depth = 0, deepest = 0;
@@ -76,7 +76,8 @@ json_t *xpp_parse(const char *text, size_t length, json_t **problem)
     }
     doc = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     if (!doc) {
-        snprintf(detail, sizeof detail, "line %d, column %d: %s", error.line, error.column, error.text);
+        snprintf(detail, sizeof detail, "line %d, column %d: %s", error.line, error.column,
+                 error.text);
         *problem = malformed(detail, error.line, error.column);
     }
     return doc;

@@ -80,7 +80,8 @@ static void put(line_writer *writer, const char *text)
 }
 
 /* " before TEXT", unless there is no text. */
-static void put_member(line_writer *writer, const char *before, const json_t *event, const char *name)
+static void put_member(line_writer *writer, const char *before, const json_t *event,
+                       const char *name)
 {
     const char *text = json_string_value(json_object_get(event, name));
 
@@ -90,7 +91,8 @@ static void put_member(line_writer *writer, const char *before, const json_t *ev
     }
 }
 
-static void put_number(line_writer *writer, const char *before, const json_t *event, const char *name)
+static void put_number(line_writer *writer, const char *before, const json_t *event,
+                       const char *name)
 {
     const json_t *value = json_object_get(event, name);
     char number[32];
@@ -126,7 +128,8 @@ int xpp_event_text(char *out, size_t size, const json_t *event)
     line_writer writer = {out, size, 0};
 
     if (type && strcmp(type, "iter") == 0)
-        return xpp_progress_line(out, size, small_int(event, "iter"), json_is_number(error) ? json_number_value(error) : NAN,
+        return xpp_progress_line(out, size, small_int(event, "iter"),
+                                 json_is_number(error) ? json_number_value(error) : NAN,
                                  small_int(event, "modes"));
     put(&writer, "# ");
     put(&writer, type ? type : "event");

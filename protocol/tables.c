@@ -28,7 +28,8 @@ const xpp_table *xpp_rule_table(const xpp_rule *rule, const json_t *object)
     for (size_t i = 0; i < rule->table_count; i++) {
         const xpp_rule *selector = xpp_table_find(rule->tables[i], rule->selector);
         if (!given ? selector->fallback != NULL
-                   : json_is_string(given) && xpp_choice_find(selector->choices, json_string_value(given)))
+                   : json_is_string(given) &&
+                         xpp_choice_find(selector->choices, json_string_value(given)))
             return rule->tables[i];
     }
     return NULL;

@@ -11,10 +11,10 @@ typedef enum xpp_kind {
     XPP_KIND_NUMBER,
     XPP_KIND_INTEGER,
     XPP_KIND_BOOLEAN,
-    XPP_KIND_OBJECT,  /* tables[0] lists the members */
-    XPP_KIND_MAP,     /* any member names, each value as items */
-    XPP_KIND_ARRAY,   /* each value as items */
-    XPP_KIND_ONE_OF,  /* an object; the member `selector` says which of tables */
+    XPP_KIND_OBJECT,      /* tables[0] lists the members */
+    XPP_KIND_MAP,         /* any member names, each value as items */
+    XPP_KIND_ARRAY,       /* each value as items */
+    XPP_KIND_ONE_OF,      /* an object; the member `selector` says which of tables */
     XPP_KIND_ONE_OR_MORE, /* a value as items, or an array of such */
     XPP_KIND_ANY
 } xpp_kind;
@@ -35,15 +35,15 @@ typedef struct xpp_table {
 } xpp_table;
 
 struct xpp_rule {
-    const char *name; /* of the member; "" for items */
+    const char *name; /* of the member; of items what a message calls them: "an entry of labels" */
     xpp_kind kind;
     bool required, unique, above_minimum; /* above: the minimum itself is refused */
     double minimum, maximum;
-    size_t count_min, count_max; /* characters of a text, items of an array, members of a map */
-    size_t name_max;             /* MAP: characters of a member name */
+    size_t count_min, count_max;  /* characters of a text, items of an array, members of a map */
+    size_t name_max;              /* MAP: characters of a member name */
     const char *pattern, *wanted; /* POSIX extended expression, and what it stands for; NULL */
-    const char *const *choices;  /* ends with NULL; NULL: free */
-    const char *fallback;        /* the default as JSON; NULL: none */
+    const char *const *choices;   /* ends with NULL; NULL: free */
+    const char *fallback;         /* the default as JSON; NULL: none */
     const xpp_table *const *tables;
     size_t table_count;
     const char *selector;

@@ -1,12 +1,12 @@
-/* UTF-8 and near names.  Text from files and paths need not be UTF-8 while JSON must be; xpp_text is
- * the one way from the first to the second. */
+/* UTF-8 and near names.  Text from files and paths need not be UTF-8 while JSON must be; xpp_text
+ * is the one way from the first to the second. */
 #include "text.h"
 
 #include "xptychod/protocol.h"
 
 #include <ctype.h>
-#include <string.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NAME_MAX_BYTES 64
 

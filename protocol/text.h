@@ -9,7 +9,8 @@ size_t xpp_utf8_count(const char *text);
 /* Largest cut <= size that does not split a character of text. */
 size_t xpp_utf8_cut(const char *text, size_t size);
 /* Single-character insertions, deletions, replacements and swaps of neighbours that turn one name
- * into the other, letter case aside; at most limit + 1 is returned.  Names beyond 64 bytes are never near. */
+ * into the other, letter case aside; at most limit + 1 is returned.  Names beyond 64 bytes are
+ * never near. */
 size_t xpp_edit_distance(const char *a, const char *b, size_t limit);
 
 #endif

@@ -1,0 +1,153 @@
+/* Every allocation of jansson made to fail in turn: nothing crashes, nothing leaks, and a job that
+ * could not be judged is never taken for a good one. */
+#include "documents.h"
+
+#include <unistd.h>
+
+static long countdown; /* < 0: never fail */
+
+static void *failing_malloc(size_t size)
+{
+    if (countdown == 0)
+        return NULL;
+    if (countdown > 0)
+        countdown--;
+    return malloc(size);
+}
+
+/* Runs step with the n-th allocation and all after it failing, for n = 0, 1, ... until it says that
+ * it had all it needed. */
+static void until_enough(bool (*step)(void))
+{
+    long n = 0;
+
+    do {
+        countdown = n++;
+        assert_true(n < 100000);
+    } while (!step() && (countdown = -1));
+    countdown = -1;
+}
+
+static json_t *good_doc, *bad_doc;
+
+static bool check_good(void)
+{
+    json_t *errors = xpp_job_check(good_doc);
+
+    json_decref(errors);
+    return errors == NULL;
+}
+
+static bool check_bad(void)
+{
+    json_t *errors = xpp_job_check(bad_doc);
+    size_t count = json_array_size(errors);
+
+    assert_non_null(errors);
+    json_decref(errors);
+    return count == 4;
+}
+
+static bool resolve(void)
+{
+    json_t *resolved = xpp_job_resolved(good_doc);
+
+    json_decref(resolved);
+    return resolved != NULL;
+}
+
+static bool decode(void)
+{
+    xpp_job *job = xpp_job_decode(good_doc);
+
+    xpp_job_free(job);
+    return job != NULL;
+}
+
+static bool problem(void)
+{
+    json_t *errors = json_array(), *made;
+
+    xpp_errors_add(errors, "/a", "bad");
+    made = xpp_problem(XPP_FAULT_INVALID_JOB, "x", errors, json_object());
+    json_decref(made);
+    return made != NULL;
+}
+
+static bool parse(void)
+{
+    static const char text[] = "{\"a\":[1,2,{\"b\":\"text\"}]}";
+    json_t *why, *doc = xpp_parse(text, sizeof text - 1, &why);
+
+    json_decref(why);
+    json_decref(doc);
+    return doc != NULL;
+}
+
+static bool event(void)
+{
+    char *line = xpp_event_line(1, 0, "log", good_doc);
+
+    free(line);
+    return line != NULL;
+}
+
+static bool message(void)
+{
+    int ends[2];
+    xpp_ipc_message got;
+    bool whole = false;
+
+    assert_int_equal(xpp_ipc_pair(ends), 0);
+    if (xpp_ipc_send(ends[0], XPP_IPC_START, good_doc, ends, 2) == XPP_IPC_OK) {
+        whole = xpp_ipc_receive(ends[1], &got) == XPP_IPC_OK;
+        xpp_ipc_message_release(&got);
+    }
+    close(ends[0]);
+    close(ends[1]);
+    return whole;
+}
+
+#define FAILING(name)                                                                              \
+    static void name##_survives_a_lack_of_memory(void **state)                                     \
+    {                                                                                              \
+        (void)state;                                                                               \
+        until_enough(name);                                                                        \
+    }
+FAILING(check_good)
+FAILING(check_bad)
+FAILING(resolve)
+FAILING(decode)
+FAILING(problem)
+FAILING(parse)
+FAILING(event)
+FAILING(message)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(check_good_survives_a_lack_of_memory),
+        cmocka_unit_test(check_bad_survives_a_lack_of_memory),
+        cmocka_unit_test(resolve_survives_a_lack_of_memory),
+        cmocka_unit_test(decode_survives_a_lack_of_memory),
+        cmocka_unit_test(problem_survives_a_lack_of_memory),
+        cmocka_unit_test(parse_survives_a_lack_of_memory),
+        cmocka_unit_test(event_survives_a_lack_of_memory),
+        cmocka_unit_test(message_survives_a_lack_of_memory),
+    };
+    int failed;
+
+    countdown = -1;
+    json_set_alloc_funcs(failing_malloc, free);
+    xpp_init();
+    good_doc =
+        document("{'scan':{'path':'/"
+                 "x'},'labels':{'a':'b'},'metadata':{'list':[1,2.5,'x']},'model':{'probe_modes':2},"
+                 "'recon':[{'mode_schedule':[3]},{'algorithm':'refine_positions'}],'devices':{'"
+                 "devices':['cpu','cpu']}}");
+    bad_doc = document("{'scan':{'path':'x'},'zzz':1,'recon':{'relaxation':9},'priority':'a'}");
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    json_decref(good_doc);
+    json_decref(bad_doc);
+    return failed;
+}
