@@ -167,8 +167,8 @@ static bool on_event(void *user, const json_t *event)
             if (!w->drawn || elapsed(&w->drawn_at) >= REDRAW_S)
                 draw(w);
         } else if (strcmp(type, "end") == 0) {
-            if (w->drawn)
-                draw(w); /* the last iteration may have been skipped */
+            if (w->iteration > 0)
+                draw(w); /* the last iteration may not have been drawn */
             fputs(w->drawn ? "\n" : "", stdout);
             w->drawn = false;
         } else if (strcmp(type, "preview") != 0) {

@@ -135,7 +135,7 @@ void cli_duration(char *out, size_t size, double seconds)
 
     if (!isfinite(seconds) || seconds < 0)
         (void)snprintf(out, size, "-");
-    else if (seconds < 0.9995)
+    else if (seconds > 0 && seconds < 0.9995)
         (void)snprintf(out, size, "%.0f ms", seconds * 1000);
     else if (seconds < 59.95)
         (void)snprintf(out, size, "%.1f s", seconds);
