@@ -1,0 +1,200 @@
+/* The object side of the iteration, step by step over the backend (algorithm.md 3, steps 1, 2 and 7).  state.h
+ * says how the steps are arranged in trips. */
+#include "state.h"
+
+#include "util.h"
+
+#include <math.h>
+
+/* What float rounding may add to a bound. */
+#define SLACK 1.001
+
+/* Units of the sums of a trip, from bounds that every device agrees on (algorithm.md 5). */
+static bool choose_units(xpe_run *run, int flags)
+{
+    double alpha = run->stage.object_data_fit, energy = 0;
+    double v = run->bounds.v + (flags & XPE_FIT_UPDATE ? xpe_two_rho(run) * run->bounds.z : 0);
+    double field = run->bounds.frame_norm; /* of g G_k */
+    bool finite = true;
+
+    for (int k = 0; k < run->modes; k++)
+        energy += run->mode[k].energy;
+    if (run->masked)
+        field += sqrt(energy) * v; /* a masked pixel keeps its field */
+    for (int k = 0; k < run->modes; k++) {
+        const xpe_mode_numbers *m = &run->mode[k];
+        double w = (1 - alpha) * m->weight_max * v + alpha * m->reach * field;
+        finite = finite && isfinite(m->weight_max) && m->weight_max > 0;
+        run->unit_real[k] = xpe_unit_make(m->weight_max * SLACK, run->count_max);
+        if (!(flags & XPE_FIT_PATCH))
+            continue;
+        finite = finite && isfinite(w) && isfinite(m->weight_max * v);
+        run->unit_a[k] = xpe_unit_make(w * SLACK, run->count_max);
+        run->unit_b[k] = xpe_unit_make(m->weight_max * v * SLACK, run->count_max);
+    }
+    return finite;
+}
+
+xpe_status xpe_pmace_trip(xpe_run *run, int flags, xpe_error *err)
+{
+    xpe_status st = XPE_OK;
+
+    if (!choose_units(run, flags))
+        return xpe_fail(err, XPE_DIVERGED, "", "iteration %d: patches or modes are no longer finite", run->iteration + 1);
+    for (int g = 0; g < run->plan->count; g++) {
+        const xpe_shard *s = &run->shards[g];
+        xpe_fit_args args = {.flags = flags,
+                             .modes = run->modes,
+                             .one_minus_alpha = (float)(1 - run->stage.object_data_fit),
+                             .two_rho = (float)xpe_two_rho(run),
+                             .cols = run->cols,
+                             .first = s->first,
+                             .y = s->y,
+                             .v = s->v,
+                             .image = s->image,
+                             .z = s->z,
+                             .probe = s->probe,
+                             .divider = s->divider,
+                             .weight = s->weight,
+                             .sums = s->sums,
+                             .unit_w = run->unit_a,
+                             .unit_v = run->unit_b,
+                             .unit_l = run->unit_real,
+                             .misfit = s->misfit,
+                             .v_energy = s->v_energy};
+        run->backend->sums_clear(run->team, g, s->sums);
+        while (xpe_state_next_batch(run, s, &args.batch))
+            run->backend->fit(run->team, g, &args);
+    }
+    XPE_TRY(xpe_state_wait(run, err));
+    run->trip_flags = flags;
+    run->sums_wait = flags & XPE_FIT_PATCH;
+    if (flags & XPE_FIT_PATCH) {
+        double energy;
+        XPE_TRY(xpe_state_get_max(run, XPE_AT(v_energy), 1, &energy, err));
+        run->bounds.v = sqrt(energy);
+    }
+done:
+    return st;
+}
+
+/* Integer sums in `fix` to doubles in `to`. */
+static void unfix(xpe_run *run, int components, const xpe_unit *unit, size_t to)
+{
+    for (int g = 0; g < run->plan->count; g++) {
+        const xpe_shard *s = &run->shards[g];
+        xpe_unfix_args args = {run->modes, components, s->band_rows, run->cols, unit, s->fix, xpe_shard_buffer(s, to),
+                               components == 1 ? s->cover_energy : NULL};
+        run->backend->unfix(run->team, g, &args);
+    }
+}
+
+/* L_k of the modes onto the bands, and its guards: one mean over the whole grid for each mode. */
+static xpe_status take_coverage(xpe_run *run, xpe_error *err)
+{
+    xpe_status st;
+
+    XPE_TRY(xpe_exchange_sum(run, XPE_SUM_REAL, err));
+    unfix(run, 1, run->unit_real, XPE_AT(l_sum));
+    for (int k = 0; k < run->modes; k++) {
+        double energy = 0;
+        XPE_TRY(xpe_state_get_rows(run, XPE_AT(cover_energy), (size_t)k, run->host_rows, sizeof(double), err));
+        for (int64_t r = 0; r < run->rows; r++)
+            energy += run->host_rows[r];
+        run->cover_eps[k] = run->mode[k].cover_eps = 1e-6 * sqrt(energy / ((double)run->rows * (double)run->cols));
+    }
+    run->coverage_good = true;
+done:
+    return st;
+}
+
+xpe_status xpe_pmace_coverage(xpe_run *run, xpe_error *err)
+{
+    xpe_status st = XPE_OK;
+
+    if (run->coverage_good)
+        return XPE_OK;
+    if (!run->sums_wait)
+        XPE_TRY(xpe_pmace_trip(run, XPE_FIT_SUM_L, err));
+    XPE_TRY(take_coverage(run, err));
+done:
+    return st;
+}
+
+/* The guard of divisions by image patches, from all patches of x-bar, and the bounds of z and x-bar. */
+static xpe_status read_average(xpe_run *run, xpe_error *err)
+{
+    double energy = 0, z = 0, image = 0;
+    xpe_status st;
+
+    XPE_TRY(xpe_state_get_rows(run, XPE_AT(row_energy), 0, run->host_rows, sizeof(double), err));
+    for (int64_t r = 0; r < run->rows; r++)
+        energy += run->host_rows[r];
+    run->patch_eps = 1e-6 * sqrt(energy / ((double)run->num_frames * (double)run->n * (double)run->n));
+    XPE_TRY(xpe_state_get_rows(run, XPE_AT(row_max), 0, run->host_rows, 2 * sizeof(double), err));
+    for (int64_t r = 0; r < run->rows; r++) { /* a NaN gets through */
+        z = run->host_rows[2 * r] <= z ? z : run->host_rows[2 * r];
+        image = run->host_rows[2 * r + 1] <= image ? image : run->host_rows[2 * r + 1];
+    }
+    run->bounds.z = sqrt(z);
+    run->bounds.image = sqrt(image);
+    if (!isfinite(run->bounds.z) || !isfinite(run->bounds.image) || !(run->patch_eps > 0))
+        st = xpe_fail(err, XPE_DIVERGED, "", "iteration %d: the object is no longer finite", run->iteration + 1);
+done:
+    return st;
+}
+
+xpe_status xpe_pmace_average(xpe_run *run, xpe_error *err)
+{
+    xpe_status st = XPE_OK;
+
+    if (run->trip_flags & XPE_FIT_SUM_L)
+        XPE_TRY(take_coverage(run, err));
+    if (run->trip_flags & XPE_FIT_SUM_V) {
+        XPE_TRY(xpe_exchange_sum(run, XPE_SUM_B, err));
+        unfix(run, 2, run->unit_b, XPE_AT(v_sum));
+    }
+    XPE_TRY(xpe_exchange_sum(run, XPE_SUM_A, err));
+    run->sums_wait = false;
+    run->slot = !run->slot;
+    for (int g = 0; g < run->plan->count; g++) {
+        const xpe_shard *s = &run->shards[g];
+        xpe_average_args args = {.modes = run->modes,
+                                 .rows = s->band_rows,
+                                 .cols = run->cols,
+                                 .two_rho = xpe_two_rho(run),
+                                 .share = run->share,
+                                 .eps = run->cover_eps,
+                                 .unit_w = run->unit_a,
+                                 .w = s->fix,
+                                 .v = s->v_sum,
+                                 .l = s->l_sum,
+                                 .count = s->count,
+                                 .z = s->band_z,
+                                 .image = s->band_image[run->slot],
+                                 .row_energy = s->row_energy,
+                                 .row_max = s->row_max};
+        run->backend->average(run->team, g, &args);
+    }
+    XPE_TRY(xpe_exchange_windows(run, XPE_AT(band_z), XPE_AT(z), err));
+    XPE_TRY(xpe_exchange_windows(run, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), XPE_AT(image), err));
+    XPE_TRY(read_average(run, err));
+done:
+    return st;
+}
+
+xpe_status xpe_pmace_data_error(xpe_run *run, double *out, xpe_error *err)
+{
+    double sum = 0;
+    xpe_status st;
+
+    *out = NAN;
+    XPE_TRY(xpe_state_get_frames(run, XPE_AT(misfit), run->frame_values, sizeof(double), err));
+    for (int64_t j = 0; j < run->num_frames; j++)
+        sum += run->frame_values[j];
+    *out = sqrt(sum / run->total_energy);
+    if (!isfinite(*out))
+        st = xpe_fail(err, XPE_DIVERGED, "", "iteration %d: the data error is no longer a finite number", run->iteration + 1);
+done:
+    return st;
+}

@@ -1,0 +1,81 @@
+/* Position refinement by exhaustive search over whole-pixel shifts (algorithm.md 3). */
+#include "state.h"
+
+#include "util.h"
+
+#include <math.h>
+
+/* misfits[(2 m + 1)^2] of one frame, row-major shifts, NaN where the grid ends: the first smallest wins. */
+static int64_t best_shift(const double *misfits, int64_t count)
+{
+    int64_t best = count / 2;
+
+    for (int64_t i = count - 1; i >= 0; i--)
+        if (misfits[i] <= misfits[best])
+            best = i;
+    return best;
+}
+
+static void search(xpe_run *run, xpe_buffer *const *misfit)
+{
+    for (int g = 0; g < run->plan->count; g++) {
+        const xpe_shard *s = &run->shards[g];
+        xpe_search_args args = {.modes = run->modes,
+                                .max_shift = run->stage.max_shift,
+                                .first = s->first,
+                                .y = s->y,
+                                .image = s->image,
+                                .probe = s->probe,
+                                .rows = s->window_rows,
+                                .cols = run->cols,
+                                .misfit = misfit[g]};
+        while (xpe_state_next_batch(run, s, &args.batch))
+            run->backend->search(run->team, g, &args);
+    }
+}
+
+static double move_frame(xpe_run *run, int64_t j, const double *misfits)
+{
+    int64_t side = 2 * run->stage.max_shift + 1, best = best_shift(misfits, side * side);
+    double now = sqrt(misfits[side * side / 2]), least = sqrt(misfits[best]);
+    const double *given = run->problem->desc.scan.positions + 2 * j;
+
+    run->positions[2 * j] = given[0] + (double)(best / side - run->stage.max_shift) * run->problem->grid.pitch_m;
+    run->positions[2 * j + 1] = given[1] + (double)(best % side - run->stage.max_shift) * run->problem->grid.pitch_m;
+    run->gain[j] = now > 0 ? (now - least) / now : 0;
+    return misfits[best];
+}
+
+xpe_status xpe_refine_step(xpe_run *run, xpe_report *report, xpe_error *err)
+{
+    int64_t side = 2 * run->stage.max_shift + 1, shifts = side * side, at = 0;
+    xpe_buffer **misfit = NULL;
+    double *values = NULL;
+    xpe_status st;
+
+    XPE_TRY(xpe_new(&misfit, (size_t)run->plan->count, sizeof *misfit, err));
+    XPE_TRY(xpe_new(&values, (size_t)(run->num_frames * shifts), sizeof *values, err));
+    for (int g = 0; g < run->plan->count; g++)
+        XPE_TRY(run->backend->buffer_create(&misfit[g], run->team, g,
+                                            (size_t)(run->shards[g].frames * shifts) * sizeof(double), err));
+    search(run, misfit);
+    for (int g = 0; g < run->plan->count; g++) {
+        run->backend->download(run->team, values + at, misfit[g], 0, (size_t)(run->shards[g].frames * shifts) * sizeof(double));
+        at += run->shards[g].frames * shifts;
+    }
+    XPE_TRY(xpe_state_wait(run, err));
+    for (int64_t i = 0; i < run->num_frames; i++)
+        run->frame_values[run->plan->order[i]] = move_frame(run, run->plan->order[i], values + i * shifts);
+    report->data_error = 0;
+    for (int64_t j = 0; j < run->num_frames; j++)
+        report->data_error += run->frame_values[j];
+    report->data_error = sqrt(report->data_error / run->total_energy);
+    if (!isfinite(report->data_error))
+        st = xpe_fail(err, XPE_DIVERGED, "", "the misfit of the positions is not a finite number");
+done:
+    for (int g = 0; misfit && g < run->plan->count; g++)
+        run->backend->buffer_destroy(misfit[g]);
+    free(misfit);
+    free(values);
+    return st;
+}

@@ -1,0 +1,129 @@
+/* Probe-sized operations of the CPU backend: averages over the copies, and what follows from the modes. */
+#include "team.h"
+
+#include "core/util.h"
+#include "math/relax.h"
+
+#include <math.h>
+
+#define ROWS(count, part, parts) int64_t r = (count) * (part) / (parts); r < (count) * ((part) + 1) / (parts); r++
+
+static void mode_average_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+{
+    const xpe_mode_average_args *a = &op->args.mode_average;
+    int64_t n = team->n;
+    const int64_t *r_sum = xpe_data(a->r), *s_sum = xpe_data(a->s);
+    float *u = xpe_data(a->u), *d = xpe_data(a->d); /* re, im apart: both are treated alike */
+
+    (void)device;
+    (void)scratch;
+    for (ROWS(a->modes * n, part, parts)) {
+        int k = (int)(r / n);
+        double most = 0;
+        for (int64_t i = 2 * r * n; i < 2 * (r + 1) * n; i++) {
+            double fit = xpe_unfix(r_sum[i], a->unit_r[k].unit), copy = xpe_unfix(s_sum[i], a->unit_s[k].unit);
+            u[i] = (float)((2 * fit - copy) / a->num_frames);
+            d[i] = (float)((copy - a->two_rho * fit) / a->num_frames + a->two_rho * (double)u[i]);
+        }
+        for (int64_t i = r * n; i < (r + 1) * n; i++) {
+            double energy = (double)u[2 * i] * (double)u[2 * i] + (double)u[2 * i + 1] * (double)u[2 * i + 1];
+            most = energy <= most ? most : energy; /* a NaN gets through */
+        }
+        ((double *)xpe_data(a->row_max))[r] = most;
+    }
+}
+
+static void mode_deviation_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+{
+    const xpe_mode_deviation_args *a = &op->args.mode_deviation;
+    int64_t n = team->n;
+    const int64_t *sum = xpe_data(a->sum);
+    float *out = xpe_data(a->deviation);
+
+    (void)device;
+    (void)scratch;
+    for (ROWS(a->modes * n, part, parts))
+        for (int64_t i = r * n; i < (r + 1) * n; i++) {
+            float m = (float)(xpe_unfix(sum[i], a->unit[r / n].unit) / a->num_frames);
+            out[i] = m > 0 ? m : 1e-6f;
+        }
+}
+
+static void mode_energy_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+{
+    const xpe_mode_energy_args *a = &op->args.mode_energy;
+    int64_t n = team->n;
+    const xpe_c32 *d = xpe_data(a->d);
+
+    (void)device;
+    (void)scratch;
+    for (ROWS(a->modes * n, part, parts)) {
+        double energy = 0;
+        for (int64_t i = r * n; i < (r + 1) * n; i++)
+            energy += (double)d[i].re * (double)d[i].re + (double)d[i].im * (double)d[i].im;
+        ((double *)xpe_data(a->row_energy))[r] = energy;
+    }
+}
+
+/* |d|^kappa in float32; the common exponents need no logarithm. */
+static float power(float energy, double kappa)
+{
+    float size = sqrtf(energy);
+    if (kappa == 1.0)
+        return size;
+    if (kappa == 1.25)
+        return size * sqrtf(sqrtf(size));
+    if (kappa == 1.5)
+        return size * sqrtf(size);
+    if (kappa == 2.0)
+        return energy;
+    return (float)pow((double)size, kappa);
+}
+
+static void mode_derive_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+{
+    const xpe_mode_derive_args *a = &op->args.mode_derive;
+    int64_t n = team->n;
+    const xpe_c32 *d = xpe_data(a->d);
+    xpe_c32 *probe = xpe_data(a->probe), *divider = xpe_data(a->divider);
+    float *weight = xpe_data(a->weight);
+    double *row_max = xpe_data(a->row_max);
+
+    (void)device;
+    (void)scratch;
+    for (ROWS(n, part, parts)) {
+        for (int k = 0; k < a->modes; k++)
+            for (int c = 0; c < 3; c++)
+                row_max[(k * n + r) * 3 + c] = 0;
+        for (int64_t i = r * n; i < (r + 1) * n; i++) {
+            double reach = 0; /* sum_m w_m |d_m| / (|d_m|^2 + eps_m) */
+            for (int k = 0; k < a->modes; k++) {
+                int64_t at = k * n * n + i;
+                float energy = xpe_energy(d[at]);
+                probe[at] = xpe_scale(d[at], 1.0f / (float)n);
+                divider[at] = xpe_scale(xpe_divider(d[at], (float)a->eps[k]), (float)(a->alpha * a->share[k] / (double)n));
+                weight[at] = power(energy, a->kappa);
+                reach += a->share[k] * sqrt((double)energy) / ((double)energy + a->eps[k]);
+            }
+            for (int k = 0; k < a->modes; k++) {
+                int64_t at = k * n * n + i;
+                double *m = row_max + (k * n + r) * 3;
+                m[0] = fmax(m[0], (double)xpe_energy(d[at]));
+                m[1] = fmax(m[1], (double)weight[at]);
+                m[2] = fmax(m[2], (double)weight[at] * reach);
+            }
+        }
+    }
+}
+
+#define ENQUEUE(name, rows)                                                                        \
+    void xpe_cpu_##name(xpe_team *team, int device, const xpe_##name##_args *args)                 \
+    {                                                                                              \
+        xpe_op op = {.run = name##_part, .parts = xpe_cpu_lanes(team, rows)};                      \
+        op.args.name = *args;                                                                      \
+        xpe_cpu_enqueue(team, device, &op);                                                        \
+    }
+ENQUEUE(mode_average, args->modes *team->n)
+ENQUEUE(mode_deviation, args->modes *team->n)
+ENQUEUE(mode_energy, args->modes *team->n)
+ENQUEUE(mode_derive, team->n)
