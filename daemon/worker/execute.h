@@ -1,0 +1,57 @@
+/* One job from its arrays to its result: the same code in the resident worker and in `run`. */
+#ifndef XPD_EXECUTE_H
+#define XPD_EXECUTE_H
+
+#include "events.h"
+#include "job.h"
+#include "writer.h"
+
+#include <pthread.h>
+
+typedef struct xpd_work {
+    char id[XPP_JOB_ID_SIZE];
+    int attempt;
+    xpp_job *job;      /* owned */
+    xpd_input input;   /* owned */
+    char *output_path; /* owned */
+    bool overwrite;
+    char *folder; /* of the previews, owned; NULL = none */
+} xpd_work;
+
+void xpd_work_release(xpd_work *work);
+
+/* Stops a job from another thread.  Shared by the two threads for as long as both know it. */
+typedef struct xpd_control {
+    pthread_mutex_t lock; /* run, cancelled, abandoned */
+    xpe_run *run;         /* while one exists */
+    bool cancelled;
+    bool abandoned; /* nobody waits for a result: write none */
+} xpd_control;
+
+void xpd_control_init(xpd_control *control);
+void xpd_control_release(xpd_control *control);
+/* Any thread.  Takes effect within an iteration. */
+void xpd_control_cancel(xpd_control *control, bool abandon);
+bool xpd_control_cancelled(xpd_control *control);
+/* Ready for the next job; no run exists. */
+void xpd_control_reset(xpd_control *control);
+
+/* The end of a job, as in the message `done`. */
+typedef struct xpd_outcome {
+    const char *state; /* "succeeded", "failed", "cancelled" */
+    const char *reason;
+    char detail[640];
+    json_t *result;  /* owned, NULL = none */
+    json_t *problem; /* owned: a problem document where the engine refused, else NULL */
+} xpd_outcome;
+
+void xpd_outcome_release(xpd_outcome *outcome);
+
+/* Runs all stages on the calling thread; previews and the result go through the writer, whose work
+ * is done when this returns. */
+void xpd_work_execute(xpd_outcome *out, const xpd_work *work, xpd_control *control,
+                      xpd_writer *writer, const xpd_events *events);
+
+double xpd_now(void); /* seconds, monotonic */
+
+#endif

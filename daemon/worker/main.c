@@ -1,0 +1,72 @@
+/* xptycho-worker: resident under a broker (--socket), or one of the modes that the command line
+ * executes. */
+#include "fault.h"
+#include "modes.h"
+#include "resident.h"
+#include "xptychod/protocol.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/write/write.h"
+
+static const char help[] =
+    "usage: xptycho-worker run JOB.json | simulate | compare A B | bench | --socket FD\n"
+    "\n"
+    "  run JOB.json   reconstruct one job in the foreground, without a service\n"
+    "  simulate       make a scan of a procedural object\n"
+    "  compare A B    error between two images after one complex scale\n"
+    "  bench          time iterations beside bare transforms\n"
+    "  --socket FD    serve a broker on an inherited socket (started by xptychod)\n"
+    "  --version      what this is and how it was built\n"
+    "\n"
+    "Every mode has --help.  Exit codes: 0 success, 2 usage, 3 refused, 4 failed, 5 cancelled, 1 "
+    "unexpected.\n";
+
+static const struct {
+    const char *name;
+    int (*main)(int argc, char **argv);
+} modes[] = {
+    {"run", xpd_run_main},
+    {"simulate", xpd_simulate_main},
+    {"compare", xpd_compare_main},
+    {"bench", xpd_bench_main},
+};
+
+static int serve(const char *text)
+{
+    char *end;
+    long socket = strtol(text, &end, 10);
+
+    if (*text == 0 || *end || socket < 3 || socket > 1023) {
+        fprintf(stderr, "xptycho-worker: --socket: '%s' is not a descriptor from 3 up\n", text);
+        return XPD_EXIT_USAGE;
+    }
+    return xpd_resident_main((int)socket);
+}
+
+int main(int argc, char **argv)
+{
+    xpp_init();
+    xpe_write_init();
+    if (argc < 2) {
+        fputs(help, stderr);
+        return XPD_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        fputs(help, stdout);
+        return XPD_EXIT_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("xptycho-worker %s (%s)\n", xpp_version(), xpe_build_identity());
+        return XPD_EXIT_OK;
+    }
+    if (strcmp(argv[1], "--socket") == 0 && argc == 3)
+        return serve(argv[2]);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (strcmp(argv[1], modes[i].name) == 0)
+            return modes[i].main(argc - 1, argv + 1);
+    fprintf(stderr, "xptycho-worker: unknown mode '%s'\n\n%s", argv[1], help);
+    return XPD_EXIT_USAGE;
+}

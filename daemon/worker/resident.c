@@ -1,0 +1,398 @@
+/* Three threads.  The control thread (the caller) owns the socket: it alone receives and sends. The
+ * engine thread runs one job at a time.  The writer thread writes previews and results.  Engine and
+ * writer speak to the control thread through the outbox and through `done`, and wake it by an
+ * eventfd.
+ *
+ * The socket does not block: a broker that is slow to read fills `queue`, then the outbox, then the
+ * engine waits; CANCEL and PING are still read meanwhile.
+ *
+ * When the socket closes nobody will ask for the result again (the broker starts the job anew), so
+ * the run is abandoned: cancelled, and no result is written over what a later attempt may write. */
+#include "resident.h"
+
+#include "execute.h"
+#include "fault.h"
+#include "outbox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LEAVE_S 5 /* for a cancelled iteration to end; then the process ends without it */
+
+typedef struct resident {
+    int socket, wake;
+    xpd_outbox *outbox;
+    xpd_writer *writer;
+    xpd_events events;
+    pthread_t engine;
+
+    /* shared with the engine thread */
+    pthread_mutex_t lock; /* work, done, leave */
+    pthread_cond_t changed;
+    xpd_work *work; /* in hand; NULL = idle */
+    xpd_control control;
+    xpd_outcome outcome;
+    bool done; /* outcome is set; the control thread sends it and clears both */
+    bool leave;
+
+    /* control thread only */
+    char id[XPP_JOB_ID_SIZE]; /* of the job in hand, "" = none */
+    bool quit;                /* QUIT came */
+    json_t *queue; /* array of [type, body]: messages that the socket has not taken yet */
+    int exit_code;
+} resident;
+
+/* --------------------------------------------------------------------------------- sending */
+
+static bool queue_push(resident *r, xpp_ipc_type type, json_t *body)
+{
+    json_t *entry = body ? json_pack("[i,o]", (int)type, body) : NULL;
+
+    return entry && json_array_append_new(r->queue, entry) == 0;
+}
+
+/* Sends what the socket takes; false when the connection is over. */
+static bool queue_drain(resident *r)
+{
+    while (json_array_size(r->queue) > 0) {
+        const json_t *entry = json_array_get(r->queue, 0);
+        xpp_ipc_type type = (xpp_ipc_type)json_integer_value(json_array_get(entry, 0));
+        xpp_ipc_result result = xpp_ipc_send(r->socket, type, json_array_get(entry, 1), NULL, 0);
+
+        if (result == XPP_IPC_AGAIN)
+            return true;
+        if (result != XPP_IPC_OK)
+            return false;
+        json_array_remove(r->queue, 0);
+    }
+    return true;
+}
+
+static json_t *done_body(const char *id, const xpd_outcome *o)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:O?, s:O?}", "id", id, "state", o->state, "reason",
+                     o->reason, "detail", o->detail, "result", o->result, "problem", o->problem);
+}
+
+static void push_done(resident *r)
+{
+    xpd_outcome outcome;
+    xpd_work *work;
+    bool done;
+
+    pthread_mutex_lock(&r->lock);
+    done = r->done;
+    outcome = r->outcome;
+    work = r->work;
+    if (done) {
+        r->outcome = (xpd_outcome){0};
+        r->done = false;
+        r->work = NULL;
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (!done)
+        return;
+    queue_push(r, XPP_IPC_DONE, done_body(r->id, &outcome));
+    r->id[0] = 0;
+    xpd_outcome_release(&outcome);
+    xpd_work_release(work);
+    free(work);
+}
+
+static bool is_done(resident *r)
+{
+    bool done;
+
+    pthread_mutex_lock(&r->lock);
+    done = r->done;
+    pthread_mutex_unlock(&r->lock);
+    return done;
+}
+
+/* Events in batches; after the last of a job, its end. */
+static bool flush(resident *r)
+{
+    bool done =
+        is_done(r); /* before the look into the outbox: what was emitted before it is in there */
+
+    while (json_array_size(r->queue) == 0) {
+        json_t *batch = xpd_outbox_take(r->outbox, xpd_now(), done);
+
+        if (!batch)
+            break;
+        queue_push(r, XPP_IPC_EVENTS, json_pack("{s:s, s:o}", "id", r->id, "events", batch));
+        if (!queue_drain(r))
+            return false;
+    }
+    if (done && xpd_outbox_due(r->outbox, xpd_now()) < 0.0)
+        push_done(r);
+    return queue_drain(r);
+}
+
+static json_t *hello_body(void)
+{
+    xpe_device_info infos[XPP_DEVICES_MAX];
+    size_t count = xpe_devices_list(infos, XPP_DEVICES_MAX);
+    json_t *devices = json_array();
+
+    for (size_t i = 0; i < count && i < XPP_DEVICES_MAX; i++)
+        json_array_append_new(
+            devices, json_pack("{s:s, s:s, s:s, s:I, s:I, s:i}", "name", infos[i].name, "model",
+                               infos[i].model, "absent", infos[i].absent, "bytes_total",
+                               (json_int_t)infos[i].bytes_total, "bytes_free",
+                               (json_int_t)infos[i].bytes_free, "threads", infos[i].threads));
+    return json_pack("{s:s, s:s, s:s, s:i, s:o}", "program", "xptycho-worker", "version",
+                     xpp_version(), "build", xpe_build_identity(), "pid", (int)getpid(), "devices",
+                     devices);
+}
+
+/* ------------------------------------------------------------------------------- receiving */
+
+static char *copy_text(const json_t *value)
+{
+    return json_is_string(value) ? strdup(json_string_value(value)) : NULL;
+}
+
+/* A job that cannot even be begun ends like one that failed. */
+static void refuse(resident *r, const char *id, xpe_status st, const char *text)
+{
+    xpd_outcome outcome = {.state = "failed", .reason = xpd_reason_of(st)};
+
+    snprintf(outcome.detail, sizeof outcome.detail, "%s", text);
+    queue_push(r, XPP_IPC_DONE, done_body(id, &outcome));
+}
+
+static xpe_status work_read(xpd_work *work, xpp_ipc_message *message, xpe_error *err)
+{
+    const json_t *body = message->body, *output = json_object_get(body, "output");
+    json_t *job = json_object_get(body, "job");
+    json_t *errors = xpp_job_check(job);
+
+    if (errors) {
+        const json_t *first = json_array_get(errors, 0);
+
+        xpe_fail(err, XPE_INTERNAL, "", "start message: the job is not valid: %s: %s",
+                 json_string_value(json_object_get(first, "pointer")),
+                 json_string_value(json_object_get(first, "detail")));
+        json_decref(errors);
+        return XPE_INTERNAL;
+    }
+    work->attempt = (int)json_integer_value(json_object_get(body, "attempt"));
+    work->overwrite = json_is_true(json_object_get(output, "overwrite"));
+    work->output_path = copy_text(json_object_get(output, "path"));
+    work->folder = copy_text(json_object_get(body, "folder"));
+    if (!work->output_path)
+        return xpe_fail(err, XPE_INTERNAL, "", "start message: 'output.path' is missing");
+    work->job = xpp_job_decode(job);
+    if (!work->job)
+        return xpe_fail(err, XPE_NO_MEMORY, "", "no memory for the job");
+    return xpd_input_open(&work->input, work->job, json_object_get(body, "scan"), message->fds,
+                          message->fd_count, err);
+}
+
+/* false when the message breaks the rules. */
+static bool on_start(resident *r, xpp_ipc_message *message)
+{
+    const char *id = json_string_value(json_object_get(message->body, "id"));
+    xpd_work *work;
+    xpe_error err = {0};
+    xpe_status st;
+
+    if (!id || !xpp_job_id_valid(id) || r->id[0])
+        return false;
+    work = calloc(1, sizeof *work);
+    st = work ? work_read(work, message, &err) : XPE_NO_MEMORY;
+    if (st != XPE_OK) {
+        refuse(r, id, st, err.text[0] ? err.text : "no memory for the job");
+        if (work)
+            xpd_work_release(work);
+        free(work);
+        return true;
+    }
+    strncpy(work->id, id, sizeof work->id - 1);
+    memcpy(r->id, work->id, sizeof r->id);
+    xpd_control_reset(&r->control);
+    pthread_mutex_lock(&r->lock);
+    r->work = work;
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    return true;
+}
+
+static bool on_message(resident *r, xpp_ipc_message *message)
+{
+    const char *id = json_string_value(json_object_get(message->body, "id"));
+    json_t *t;
+
+    switch (message->type) {
+    case XPP_IPC_START:
+        return on_start(r, message);
+    case XPP_IPC_CANCEL:
+        /* another id: that job ended while the message was on its way */
+        if (id && r->id[0] && strcmp(id, r->id) == 0)
+            xpd_control_cancel(&r->control, false);
+        return id != NULL;
+    case XPP_IPC_PING:
+        t = json_object_get(message->body, "t");
+        return queue_push(r, XPP_IPC_PONG, t ? json_pack("{s:O}", "t", t) : json_object());
+    case XPP_IPC_QUIT:
+        r->quit = true;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Reads until the socket is empty; false when the connection is over. */
+static bool receive(resident *r)
+{
+    while (!r->quit) {
+        xpp_ipc_message message;
+        xpp_ipc_result result = xpp_ipc_receive(r->socket, &message);
+        bool good;
+
+        if (result == XPP_IPC_AGAIN)
+            return true;
+        if (result == XPP_IPC_CLOSED)
+            return false;
+        if (result != XPP_IPC_OK) {
+            r->exit_code = XPD_EXIT_UNEXPECTED;
+            return false;
+        }
+        good = on_message(r, &message);
+        if (!good) {
+            fprintf(stderr, "xptycho-worker: a message '%s' breaks the rules, leaving\n",
+                    xpp_ipc_type_name(message.type));
+            r->exit_code = XPD_EXIT_UNEXPECTED;
+        }
+        xpp_ipc_message_release(&message);
+        if (!good)
+            return false;
+    }
+    return true;
+}
+
+static int timeout_ms(resident *r)
+{
+    double due = xpd_outbox_due(r->outbox, xpd_now());
+
+    /* a full socket is waited for by POLLOUT */
+    return due < 0.0 || json_array_size(r->queue) > 0 ? -1 : (int)(1000.0 * due) + 1;
+}
+
+static void serve(resident *r)
+{
+    bool open = queue_push(r, XPP_IPC_HELLO, hello_body()) && queue_drain(r);
+
+    while (open && !r->quit) {
+        struct pollfd fds[2] = {{.fd = r->socket, .events = POLLIN},
+                                {.fd = r->wake, .events = POLLIN}};
+        uint64_t count;
+
+        if (json_array_size(r->queue) > 0)
+            fds[0].events |= POLLOUT;
+        if (poll(fds, 2, timeout_ms(r)) < 0 && errno != EINTR)
+            break;
+        if (fds[1].revents & POLLIN && read(r->wake, &count, sizeof count) < 0 && errno != EAGAIN)
+            break;
+        if (fds[0].revents & (POLLIN | POLLHUP | POLLERR))
+            open = receive(r);
+        open = open && flush(r);
+    }
+}
+
+/* ---------------------------------------------------------------------------------- engine */
+
+static void *engine_main(void *argument)
+{
+    resident *r = argument;
+    uint64_t one = 1;
+
+    for (;;) {
+        xpd_outcome outcome;
+        const xpd_work *work;
+
+        pthread_mutex_lock(&r->lock);
+        while (!r->leave && (!r->work || r->done))
+            pthread_cond_wait(&r->changed, &r->lock);
+        work = r->leave ? NULL : r->work;
+        pthread_mutex_unlock(&r->lock);
+        if (!work)
+            return NULL;
+        xpd_work_execute(&outcome, work, &r->control, r->writer, &r->events);
+        pthread_mutex_lock(&r->lock);
+        r->outcome = outcome;
+        r->done = true;
+        pthread_mutex_unlock(&r->lock);
+        if (write(r->wake, &one, sizeof one) != sizeof one)
+            continue; /* the counter is full: the control thread is awake already */
+    }
+}
+
+static void engine_stop(resident *r)
+{
+    struct timespec until;
+
+    xpd_outbox_close(r->outbox);
+    xpd_control_cancel(&r->control, true);
+    pthread_mutex_lock(&r->lock);
+    r->leave = true;
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LEAVE_S;
+    if (pthread_timedjoin_np(r->engine, NULL, &until) != 0)
+        _exit(XPD_EXIT_UNEXPECTED);
+}
+
+static bool resident_init(resident *r, int socket)
+{
+    int flags = fcntl(socket, F_GETFL);
+
+    *r = (resident){.socket = socket, .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->changed, NULL);
+    xpd_control_init(&r->control);
+    r->queue = json_array();
+    r->outbox = r->wake >= 0 ? xpd_outbox_create(r->wake) : NULL;
+    r->writer = xpd_writer_create();
+    if (!r->queue || !r->outbox || !r->writer || flags < 0 ||
+        fcntl(socket, F_SETFL, flags | O_NONBLOCK) != 0 || fcntl(socket, F_SETFD, FD_CLOEXEC) != 0)
+        return false;
+    r->events = xpd_outbox_events(r->outbox);
+    return pthread_create(&r->engine, NULL, engine_main, r) == 0;
+}
+
+int xpd_resident_main(int socket)
+{
+    resident r;
+
+    /* the broker's end must be ours: a job that runs on without it would be run twice */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGINT, SIG_IGN); /* of a terminal the broker was started on; the broker decides */
+    if (!resident_init(&r, socket)) {
+        fprintf(stderr, "xptycho-worker: cannot serve descriptor %d\n", socket);
+        return XPD_EXIT_UNEXPECTED;
+    }
+    serve(&r);
+    engine_stop(&r);
+    push_done(&r);
+    xpd_writer_destroy(r.writer);
+    xpd_outbox_destroy(r.outbox);
+    json_decref(r.queue);
+    xpd_control_release(&r.control);
+    pthread_cond_destroy(&r.changed);
+    pthread_mutex_destroy(&r.lock);
+    close(r.wake);
+    return r.exit_code;
+}

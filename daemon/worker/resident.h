@@ -1,0 +1,8 @@
+/* The worker under a broker: messages of docs/architecture.md section 2 on one socket. */
+#ifndef XPD_RESIDENT_H
+#define XPD_RESIDENT_H
+
+/* Serves until the socket closes or QUIT comes; returns the exit code. */
+int xpd_resident_main(int socket);
+
+#endif
