@@ -55,7 +55,8 @@ static void field_time(const char *name, const json_t *job)
 static void put_job(const json_t *job)
 {
     const json_t *progress = json_object_get(job, "progress"), *error;
-    const json_t *document = json_object_get(job, "job"), *labels = json_object_get(job, "labels");
+    const json_t *document = json_object_get(job, "job");
+    json_t *labels = json_object_get(job, "labels");
     const char *state = cli_member(job, "state"), *key;
     json_t *value;
     char text[128];
@@ -69,7 +70,7 @@ static void put_job(const json_t *job)
     field("detail", cli_member(job, "detail"));
     field("user", cli_member(job, "user"));
     field("scan", cli_member(json_object_get(document, "scan"), "path"));
-    json_object_foreach((json_t *)(uintptr_t)labels, key, value)
+    json_object_foreach(labels, key, value)
     {
         fputs("label        ", stdout);
         cli_put(stdout, key, false);

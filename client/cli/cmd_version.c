@@ -16,8 +16,11 @@ int cmd_version(const cli_args *args)
     int code = CLI_OK;
 
     /* A missing daemon is part of the answer here, not a failure. */
-    if (xpc_open(&client, &options, &err) == XPC_OK)
-        (void)!xpc_daemon_version(client, &daemon, &err);
+    if (xpc_open(&client, &options, &err) != XPC_OK ||
+        xpc_daemon_version(client, &daemon, &err) != XPC_OK)
+        daemon = NULL;
+    if (!client && err.status == XPC_INVALID)
+        return cli_report(args, NULL, &err);
     if (cli_args_flag(args, "json")) {
         out = json_pack("{s:s, s:s?, s:O?, s:s?}", "version", xpp_version(), "server",
                         client ? xpc_server(client) : NULL, "daemon", daemon, "daemon_fault",

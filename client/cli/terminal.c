@@ -100,8 +100,8 @@ void cli_put_paragraph(FILE *out, const char *text, int indent, int width)
             if (*text)
                 fprintf(out, "%*s", indent, "");
             at = indent;
-            while (*text == ' ') /* keeps the indent of examples */
-                fputc(*text++, out), at++;
+            for (; *text == ' '; at++) /* keeps the indent of examples */
+                fputc(*text++, out);
         }
     }
     fputc('\n', out);

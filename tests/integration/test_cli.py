@@ -125,6 +125,15 @@ def test_watch_takes_a_broken_stream_up_where_it_broke():
         assert "trying again" in answer.stderr
 
 
+@pytest.mark.parametrize("garbage", [b"<html>\n", b"[1]\n", b'{"seq": 0, "type": "end"}\n', b'{"seq": 1}\n', b"\xff\n",
+                                     b"x" * (5 << 20)])
+def test_what_is_no_event_stream_is_said_to_be_none(garbage):
+    with FakeBroker(garbage=garbage) as broker:
+        answer = xptycho("watch", JOB_ID, server=broker.url)
+        assert answer.returncode == 1 and "is no event stream" in answer.stderr
+        assert answer.stdout == "" and broker.streams == 1, "asked again in vain"
+
+
 def test_a_lost_submission_is_repeated_with_its_key():
     with FakeBroker(lose_submissions=2) as broker:
         answer = xptycho("submit", "x.h5", server=broker.url)

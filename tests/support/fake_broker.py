@@ -22,9 +22,12 @@ class FakeBroker:
     break_after        a stream's connection is cut after so many events, each time
     stop_after         after so many streams the broker is gone: connections are closed unanswered
     end                members of the event `end`
+    garbage            bytes sent instead of the event stream
     """
 
-    def __init__(self, lose_submissions=0, break_after=None, stop_after=None, iterations=10, name="fake", end=None):
+    def __init__(self, lose_submissions=0, break_after=None, stop_after=None, iterations=10, name="fake", end=None,
+                 garbage=None):
+        self.garbage = garbage
         self.lose_submissions, self.break_after, self.stop_after = lose_submissions, break_after, stop_after
         self.requests = []  # (method, path, headers as a dictionary, body)
         self.streams = 0
@@ -113,6 +116,9 @@ class FakeBroker:
         handler.send_header("Content-Type", "application/x-ndjson")
         handler.send_header("Transfer-Encoding", "chunked")
         handler.end_headers()
+        if self.garbage is not None:
+            self.chunk(handler, self.garbage)
+            return
         for event in wanted[:self.break_after]:
             self.chunk(handler, json.dumps(event).encode() + b"\n\n")
         if self.break_after is None or len(wanted) <= self.break_after:
