@@ -126,7 +126,7 @@ def test_watch_takes_a_broken_stream_up_where_it_broke():
 
 
 @pytest.mark.parametrize("garbage", [b"<html>\n", b"[1]\n", b'{"seq": 0, "type": "end"}\n', b'{"seq": 1}\n', b"\xff\n",
-                                     b"x" * (5 << 20)])
+                                     b"x" * (5 << 20)], ids=["html", "array", "zero", "no type", "no UTF-8", "endless"])
 def test_what_is_no_event_stream_is_said_to_be_none(garbage):
     with FakeBroker(garbage=garbage) as broker:
         answer = xptycho("watch", JOB_ID, server=broker.url)
