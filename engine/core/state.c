@@ -116,8 +116,8 @@ static xpe_status make_sums(xpe_run *run, int g, const int32_t *first, xpe_error
     return st;
 }
 
-/* First pixels relative to the window. */
-static xpe_status send_first(xpe_run *run, int g, xpe_error *err)
+/* First pixels relative to the window: to the device, or for the making of its sums. */
+static xpe_status use_first(xpe_run *run, int g, bool sums, xpe_error *err)
 {
     xpe_shard *s = &run->shards[g];
     const int32_t *all = run->problem->first;
@@ -129,8 +129,10 @@ static xpe_status send_first(xpe_run *run, int g, xpe_error *err)
         first[2 * i] = all[2 * s->order[i]] - (int32_t)s->window_first;
         first[2 * i + 1] = all[2 * s->order[i] + 1];
     }
-    if (run->stage.algorithm == XPE_PMACE)
-        XPE_TRY(make_sums(run, g, first, err));
+    if (sums) {
+        st = make_sums(run, g, first, err);
+        goto done;
+    }
     run->backend->upload(run->team, s->first, 0, first, (size_t)s->frames * 2 * sizeof *first);
     st = xpe_state_wait(run, err);
 done:
@@ -238,13 +240,17 @@ xpe_status xpe_state_create(xpe_run *run, const xpe_device_list *devices, xpe_er
         place_shard(run, g, before);
         before += run->shards[g].frames;
         XPE_TRY(make_common(run, g, err));
-        if (run->stage.algorithm == XPE_PMACE)
-            XPE_TRY(make_pmace(run, g, err));
-        XPE_TRY(send_first(run, g, err));
+        XPE_TRY(use_first(run, g, false, err));
         send_amplitudes(run, g);
     }
     XPE_TRY(xpe_state_wait(run, err));
     XPE_TRY(read_amplitudes(run, err));
+    if (run->problem->desc.frames_read) /* before the patches take their memory */
+        run->problem->desc.frames_read(run->problem->desc.frames_read_arg);
+    for (int g = 0; run->stage.algorithm == XPE_PMACE && g < run->plan->count; g++) {
+        XPE_TRY(make_pmace(run, g, err));
+        XPE_TRY(use_first(run, g, true, err));
+    }
 done:
     return st;
 }

@@ -183,6 +183,10 @@ typedef struct xpe_problem_desc {
     int init_probe_count;        /* <= probe_modes */
     const xpe_c32 *init_object;  /* [rows][cols] or NULL */
     int64_t init_object_shape[2];
+    /* Called by xpe_run_create (each one) when it has read the frames and the mask and before it takes most of its
+     * memory: the caller may give their pages back to the system until the next run is created.  NULL = no call. */
+    void (*frames_read)(void *arg);
+    void *frames_read_arg;
 } xpe_problem_desc;
 
 typedef struct xpe_problem xpe_problem;
