@@ -14,8 +14,7 @@
 #define HEADER 16
 #define FDS_MAX 20
 
-static int next_fd; /* the lowest free one; a leak moves it */
-
+/* A leak moves it. */
 static int lowest_free(void)
 {
     int fd = dup(STDERR_FILENO);
@@ -29,7 +28,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argc;
     (void)argv;
     xpp_init();
-    next_fd = lowest_free();
     return 0;
 }
 
@@ -70,7 +68,7 @@ static void send_packet(int socket, uint8_t *packet, size_t size, const int *fds
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t packet[8192];
-    int ends[2], fds[FDS_MAX], memfd = -1;
+    int ends[2], fds[FDS_MAX], memfd = -1, next_fd = lowest_free();
     xpp_ipc_message message;
     xpp_ipc_result result;
     size_t count, length;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -327,6 +328,33 @@ static void what_the_sender_may_not_send_is_refused_there(void **state)
     free(text);
 }
 
+/* Without a free descriptor a long body cannot be sent, and descriptors that come are cut off by
+ * the kernel: told, not lost. */
+static void a_lack_of_descriptors_is_told(void **state)
+{
+    fixture *f = *state;
+    char *text = calloc(1, 70000);
+    json_t *body = json_object();
+    int fd = file_with("x"), lowest = dup(fd);
+    struct rlimit before, none;
+
+    close(lowest);
+    memset(text, 'b', 69999);
+    json_object_set_new(body, "t", json_string(text));
+    assert_int_equal(xpp_ipc_send(f->ends[0], XPP_IPC_SCAN, NULL, &fd, 1), XPP_IPC_OK);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = (rlim_t)lowest;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(xpp_ipc_send(f->ends[0], XPP_IPC_SCAN, body, NULL, 0), XPP_IPC_FAILED);
+    assert_int_equal(errno, EMFILE);
+    arrives(f, XPP_IPC_BROKEN);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    close(fd);
+    json_decref(body);
+    free(text);
+}
+
 /* ----------------------------------------------------------------------------- broken packets */
 
 static void the_raw_header_of_these_tests_is_the_real_one(void **state)
@@ -495,6 +523,7 @@ int main(void)
         TEST(a_full_non_blocking_socket_says_again),
         TEST(something_that_is_no_socket_fails_with_errno),
         TEST(what_the_sender_may_not_send_is_refused_there),
+        TEST(a_lack_of_descriptors_is_told),
         TEST(the_raw_header_of_these_tests_is_the_real_one),
         TEST(short_packets_are_broken),
         TEST(every_wrong_header_field_is_broken),

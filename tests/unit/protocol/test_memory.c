@@ -1,25 +1,46 @@
-/* Every allocation of jansson made to fail in turn: nothing crashes, nothing leaks, and a job that
- * could not be judged is never taken for a good one. */
+/* Every allocation of jansson and of the library made to fail in turn: nothing crashes, nothing
+ * leaks, and a job that could not be judged is never taken for a good one. */
 #include "documents.h"
 
 #include <unistd.h>
 
-static long countdown; /* < 0: never fail */
+static long countdown; /* 0: fail from now on; < 0: never */
 
-static void *failing_malloc(size_t size)
+static bool fails(void)
 {
-    if (countdown == 0)
-        return NULL;
     if (countdown > 0)
         countdown--;
-    return malloc(size);
+    return countdown == 0;
 }
 
-/* Runs step with the n-th allocation and all after it failing, for n = 0, 1, ... until it says that
+/* The linker sends the library's own calls here as well (--wrap). */
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+char *__wrap_strdup(const char *text);
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+char *__real_strdup(const char *text);
+
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return fails() ? NULL : __real_calloc(count, size);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return fails() ? NULL : __real_strdup(text);
+}
+
+/* Runs step with the n-th allocation and all after it failing, for n = 1, 2, ... until it says that
  * it had all it needed. */
 static void until_enough(bool (*step)(void))
 {
-    long n = 0;
+    long n = 1;
 
     do {
         countdown = n++;
@@ -138,7 +159,7 @@ int main(void)
     int failed;
 
     countdown = -1;
-    json_set_alloc_funcs(failing_malloc, free);
+    json_set_alloc_funcs(__wrap_malloc, free);
     xpp_init();
     good_doc =
         document("{'scan':{'path':'/"

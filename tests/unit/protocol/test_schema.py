@@ -133,7 +133,14 @@ class Schema(unittest.TestCase):
         statuses = set(re.findall(r"X\([A-Z_]+, (\d+),\s*\"[a-z]", header))
         documented = {status for path in API["paths"].values() for method, call in path.items() if method != "parameters"
                       for status in call["responses"]}
-        self.assertEqual(statuses - documented - {"405", "403", "500"}, set())  # those three may answer any call
+        self.assertEqual(statuses - documented - {"405", "403", "500"}, set())  # those three are in the default answer
+
+    def test_every_call_may_answer_a_problem(self):
+        for path, calls in API["paths"].items():
+            for method, call in calls.items():
+                if method != "parameters":
+                    with self.subTest(f"{method} {path}"):
+                        self.assertEqual(call["responses"]["default"], {"$ref": "#/components/responses/Problem"})
 
 
 class Check(unittest.TestCase):
