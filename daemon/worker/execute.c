@@ -332,7 +332,8 @@ static xpe_status stage_run(session *s, int index, bool last, xpe_error *err)
     s->last_iteration = 0;
     st = stage_begin(s, &stage, err);
     if (st == XPE_OK && index == 0)
-        xpd_emit(s->events, json_pack("{s:s, s:s}", "type", "state", "state", "running"));
+        xpd_emit(s->events, json_pack("{s:s, s:s, s:s, s:s}", "type", "state", "state", "running",
+                                      "reason", "", "detail", ""));
     if (st == XPE_OK) {
         st = stage_steps(s, stage.iterations, err);
         if (leaves_a_state(st) && s->final.error_count > 0)
@@ -353,7 +354,6 @@ static xpe_status stage_run(session *s, int index, bool last, xpe_error *err)
 typedef struct result_task {
     const session *s;
     bool partial;
-    double seconds_total;
     json_t *result;
     xpe_status st;
     xpe_error err;
@@ -363,14 +363,13 @@ static void result_task_run(void *context)
 {
     result_task *t = context;
 
-    t->st = xpd_result_write(&t->result, t->s->work, &t->s->final, &t->s->devices, t->partial,
-                             t->seconds_total, &t->err);
+    t->st =
+        xpd_result_write(&t->result, t->s->work, &t->s->final, &t->s->devices, t->partial, &t->err);
 }
 
-static xpe_status write_result(session *s, xpd_outcome *out, bool partial, double began,
-                               xpe_error *err)
+static xpe_status write_result(session *s, xpd_outcome *out, bool partial, xpe_error *err)
 {
-    result_task task = {.s = s, .partial = partial, .seconds_total = xpd_now() - began};
+    result_task task = {.s = s, .partial = partial};
 
     xpd_writer_wait(s->writer); /* the last preview */
     xpd_writer_post(s->writer, result_task_run, &task);
@@ -382,7 +381,7 @@ static xpe_status write_result(session *s, xpd_outcome *out, bool partial, doubl
 }
 
 /* State, reason and detail from how the stages ended; then the result, which may fail too. */
-static void finish(session *s, xpd_outcome *out, xpe_status st, xpe_error *err, double began)
+static void finish(session *s, xpd_outcome *out, xpe_status st, xpe_error *err)
 {
     bool partial = st != XPE_OK;
     bool wanted;
@@ -398,7 +397,7 @@ static void finish(session *s, xpd_outcome *out, xpe_status st, xpe_error *err, 
     if (leaves_a_state(st) && s->final.object && wanted) {
         xpe_error write_err = {0};
 
-        if (write_result(s, out, partial, began, &write_err) != XPE_OK) {
+        if (write_result(s, out, partial, &write_err) != XPE_OK) {
             if (st == XPE_OK) {
                 out->state = "failed";
                 out->reason = write_err.status == XPE_NO_MEMORY ? "internal" : "output";
@@ -417,7 +416,6 @@ void xpd_work_execute(xpd_outcome *out, const xpd_work *work, xpd_control *contr
                       xpd_writer *writer, const xpd_events *events)
 {
     session s = {.work = work, .control = control, .writer = writer, .events = events};
-    double began = xpd_now();
     xpe_error err = {0};
     xpe_status st;
 
@@ -431,7 +429,7 @@ void xpd_work_execute(xpd_outcome *out, const xpd_work *work, xpd_control *contr
         st = stage_run(&s, i, i + 1 == work->job->stage_count, &err);
     if (st != XPE_OK && err.text[0] == 0)
         xpe_fail(&err, st, "", "the engine stopped: %s", xpe_status_name(st));
-    finish(&s, out, st, &err, began);
+    finish(&s, out, st, &err);
     xpd_writer_wait(writer);
     session_release(&s);
 }

@@ -11,8 +11,9 @@
 typedef struct xpd_work {
     char id[XPP_JOB_ID_SIZE];
     int attempt;
-    xpp_job *job;      /* owned */
-    xpd_input input;   /* owned */
+    double began;    /* xpd_now() when the work on it began, reading included where that is known */
+    xpp_job *job;    /* owned */
+    xpd_input input; /* owned */
     char *output_path; /* owned */
     bool overwrite;
     char *folder; /* of the previews, owned; NULL = none */

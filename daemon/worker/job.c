@@ -280,9 +280,15 @@ xpe_stage xpd_stage_of(const xpp_stage *stage)
 {
     xpe_stage out = xpe_stage_default();
 
-    out.algorithm =
-        strcmp(stage->algorithm, "refine_positions") == 0 ? XPE_REFINE_POSITIONS : XPE_PMACE;
-    out.iterations = out.algorithm == XPE_PMACE ? stage->iterations : 1;
+    out.batch_size = stage->batch_size;
+    if (strcmp(stage->algorithm, "refine_positions") == 0) { /* the other members are not its own */
+        out.algorithm = XPE_REFINE_POSITIONS;
+        out.iterations = 1;
+        out.max_shift = stage->max_shift;
+        return out;
+    }
+    out.algorithm = XPE_PMACE;
+    out.iterations = stage->iterations;
     out.object_data_fit = stage->object_data_fit;
     out.probe_data_fit = stage->probe_data_fit;
     out.probe_weight_exponent = stage->probe_weight_exponent;
@@ -293,9 +299,7 @@ xpe_stage xpd_stage_of(const xpp_stage *stage)
     out.orthogonalize_modes = stage->orthogonalize_modes;
     out.fresnel_distance_m = stage->fresnel_distance_m;
     out.fresnel_radius_pixels = stage->fresnel_radius_pixels;
-    out.batch_size = stage->batch_size;
     out.report_every = stage->report_every;
-    out.max_shift = stage->max_shift;
     return out;
 }
 

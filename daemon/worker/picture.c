@@ -63,6 +63,7 @@ bool xpd_plane_of_object(xpd_plane *out, const xpe_c32 *object, const float *cov
 
     if (!plane_alloc(out, (rows + f - 1) / f, (cols + f - 1) / f, f))
         return false;
+    out->blank = true;
     for (int64_t r = 0; r < out->rows; r++)
         for (int64_t c = 0; c < out->cols; c++) {
             int64_t r1 = (r + 1) * f < rows ? (r + 1) * f : rows;
@@ -213,6 +214,7 @@ void xpd_plane_paint_magnitude(uint8_t *out, const xpd_plane *plane, const float
     for (int64_t i = 0; i < plane->rows * plane->cols; i++) {
         double grey = isfinite(magnitude[i]) ? 255.0 * (magnitude[i] - range[0]) / span : 0.0;
 
-        out[i] = (uint8_t)lround(fmin(fmax(grey, 0.0), 255.0));
+        out[i] = plane->blank && !plane->lit[i] ? XPD_PICTURE_BLANK
+                                                : (uint8_t)lround(fmin(fmax(grey, 0.0), 255.0));
     }
 }

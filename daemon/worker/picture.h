@@ -10,6 +10,7 @@ typedef struct xpd_plane {
     int64_t factor;  /* pixels of the array along a side of one value */
     xpe_c32 *value;  /* [rows][cols] */
     uint8_t *lit;    /* [rows][cols] 1 = lit by the scan: drawn; else drawn in a neutral colour */
+    bool blank;      /* what is not lit has no magnitude either: an object, not a probe */
     uint8_t *judged; /* [rows][cols] 1 = counts for the range */
 } xpd_plane;
 
@@ -18,7 +19,8 @@ void xpd_plane_release(xpd_plane *plane);
 /* Mean over blocks of factor x factor values; blocks at the far edges may be smaller.  Takes
  * coverage for `lit` (at least XPD_PICTURE_LIT of its mean over the scanned rectangle) and the
  * rectangle for `judged`. */
-#define XPD_PICTURE_LIT 0.05
+#define XPD_PICTURE_LIT 0.10
+#define XPD_PICTURE_BLANK 128 /* grey of an object's magnitude where it is not lit */
 bool xpd_plane_of_object(xpd_plane *out, const xpe_c32 *object, const float *coverage, int64_t rows,
                          int64_t cols, const int64_t scanned[4], int64_t side_max);
 /* Modes side by side; lit where a mode has at least 2 % of the largest magnitude. */

@@ -186,6 +186,7 @@ static xpe_status work_read(xpd_work *work, xpp_ipc_message *message, xpe_error 
         json_decref(errors);
         return XPE_INTERNAL;
     }
+    work->began = xpd_now();
     work->attempt = (int)json_integer_value(json_object_get(body, "attempt"));
     work->overwrite = json_is_true(json_object_get(output, "overwrite"));
     work->output_path = copy_text(json_object_get(output, "path"));

@@ -214,7 +214,7 @@ static void join_devices(char *out, size_t size, const xpd_devices *devices)
 }
 
 static json_t *describe(const xpd_work *work, const xpd_final *final, const xpd_devices *devices,
-                        const xpe_written *written, bool partial, double seconds_total)
+                        const xpe_written *written, bool partial)
 {
     json_t *names = json_array(), *result;
 
@@ -227,15 +227,14 @@ static json_t *describe(const xpd_work *work, const xpd_final *final, const xpd_
         final->error_count, "data_error", xpp_number(xpd_final_last_error(final)), "object_shape",
         (json_int_t) final->grid.rows, (json_int_t) final->grid.cols, "probe_modes", final->modes,
         "object_pixel_m", final->grid.pitch_m, "devices", names, "cpu_threads",
-        devices->cpu_threads, "seconds", final->seconds, "seconds_total", seconds_total);
+        devices->cpu_threads, "seconds", final->seconds, "seconds_total", xpd_now() - work->began);
     if (partial)
         json_object_set_new(result, "partial", json_true());
     return result;
 }
 
 xpe_status xpd_result_write(json_t **out, const xpd_work *work, const xpd_final *final,
-                            const xpd_devices *devices, bool partial, double seconds_total,
-                            xpe_error *err)
+                            const xpd_devices *devices, bool partial, xpe_error *err)
 {
     const xpe_scan *scan = &work->input.desc.scan;
     char program[64], names[XPP_DEVICES_MAX * 34], end_time[32];
@@ -283,7 +282,7 @@ xpe_status xpd_result_write(json_t **out, const xpd_work *work, const xpd_final 
     };
     st = xpe_result_write(&written, work->output_path, work->overwrite, &result, err);
     if (st == XPE_OK) {
-        *out = describe(work, final, devices, &written, partial, seconds_total);
+        *out = describe(work, final, devices, &written, partial);
         if (!*out)
             st = xpe_fail(err, XPE_NO_MEMORY, "", "no host memory for the description of a result");
     }

@@ -34,6 +34,6 @@ double xpd_final_last_error(const xpd_final *final); /* the last one computed; N
 XPE_MUST_CHECK xpe_status xpd_result_write(json_t **out, const struct xpd_work *work,
                                            const xpd_final *final,
                                            const struct xpd_devices *devices, bool partial,
-                                           double seconds_total, xpe_error *err);
+                                           xpe_error *err);
 
 #endif

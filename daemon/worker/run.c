@@ -443,7 +443,7 @@ int xpd_run_main(int argc, char **argv)
     arguments a;
     printer p = {0};
     xpd_events events = {on_event, &p};
-    xpd_work work = {0};
+    xpd_work work = {.began = xpd_now()};
     json_t *doc;
     int code, signals;
 
