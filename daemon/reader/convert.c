@@ -1,5 +1,5 @@
-/* What shapes and orders other programs use, and what is made of them.  Each conversion happens here and
- * nowhere else, so that a sign or a swap cannot be applied twice. */
+/* What shapes and orders other programs use, and what is made of them.  Each conversion happens
+ * here and nowhere else, so that a sign or a swap cannot be applied twice. */
 #include "convert.h"
 
 #include <math.h>
@@ -16,13 +16,18 @@ xpe_status xpd_convert_frames(xpd_entry *f, xpe_type *type, xpe_error *err)
         return st;
     xpd_npy_squeeze(a, 3);
     if (!xpd_npy_type(a, type))
-        return xpe_fail(err, XPE_INVALID, "", "frames '%.80s' are complex numbers; counts are needed", f->name);
+        return xpe_fail(err, XPE_INVALID, "",
+                        "frames '%.80s' are complex numbers; counts are needed", f->name);
     if (a->rank != 3)
-        return xpe_fail(err, XPE_INVALID, "", "frames '%.80s' have shape %s; [frames][n][n] is needed", f->name,
+        return xpe_fail(err, XPE_INVALID, "",
+                        "frames '%.80s' have shape %s; [frames][n][n] is needed", f->name,
                         xpd_npy_shape(a, shape));
     if (a->shape[1] != a->shape[2] || a->shape[1] % 2 || a->shape[1] > 16384)
-        return xpe_fail(err, XPE_INVALID, "", "frames '%.80s' are %lld x %lld pixels; square frames of an even side up to 16384 "
-                        "are needed", f->name, (long long)a->shape[1], (long long)a->shape[2]);
+        return xpe_fail(
+            err, XPE_INVALID, "",
+            "frames '%.80s' are %lld x %lld pixels; square frames of an even side up to 16384 "
+            "are needed",
+            f->name, (long long)a->shape[1], (long long)a->shape[2]);
     return XPE_OK;
 }
 
@@ -31,16 +36,26 @@ xpe_status xpd_convert_frames(xpd_entry *f, xpe_type *type, xpe_error *err)
 static double value_at(const void *data, xpe_type type, int64_t i)
 {
     switch (type) {
-    case XPE_U8: return ((const uint8_t *)data)[i];
-    case XPE_I8: return ((const int8_t *)data)[i];
-    case XPE_U16: return ((const uint16_t *)data)[i];
-    case XPE_I16: return ((const int16_t *)data)[i];
-    case XPE_U32: return ((const uint32_t *)data)[i];
-    case XPE_I32: return ((const int32_t *)data)[i];
-    case XPE_U64: return (double)((const uint64_t *)data)[i];
-    case XPE_I64: return (double)((const int64_t *)data)[i];
-    case XPE_F32: return (double)((const float *)data)[i];
-    case XPE_F64: return ((const double *)data)[i];
+    case XPE_U8:
+        return ((const uint8_t *)data)[i];
+    case XPE_I8:
+        return ((const int8_t *)data)[i];
+    case XPE_U16:
+        return ((const uint16_t *)data)[i];
+    case XPE_I16:
+        return ((const int16_t *)data)[i];
+    case XPE_U32:
+        return ((const uint32_t *)data)[i];
+    case XPE_I32:
+        return ((const int32_t *)data)[i];
+    case XPE_U64:
+        return (double)((const uint64_t *)data)[i];
+    case XPE_I64:
+        return (double)((const int64_t *)data)[i];
+    case XPE_F32:
+        return (double)((const float *)data)[i];
+    case XPE_F64:
+        return ((const double *)data)[i];
     }
     return 0;
 }
@@ -79,7 +94,8 @@ static void shift_frame(uint8_t *frame, int64_t n, size_t item, uint8_t *row)
     }
 }
 
-xpe_status xpd_convert_zero_frequency(xpd_entry *f, xpe_type type, xpd_shifted shifted, bool *moved, xpe_error *err)
+xpe_status xpd_convert_zero_frequency(xpd_entry *f, xpe_type type, xpd_shifted shifted, bool *moved,
+                                      xpe_error *err)
 {
     int64_t frames = f->header.shape[0], n = f->header.shape[1];
     size_t item = xpe_type_size(type), size = (size_t)(n * n) * item;
@@ -88,9 +104,12 @@ xpe_status xpd_convert_zero_frequency(xpd_entry *f, xpe_type type, xpd_shifted s
 
     *moved = shifted == XPD_SHIFTED_YES || (shifted == XPD_SHIFTED_AUTO && weight > 0);
     if (shifted == XPD_SHIFTED_AUTO && fabs(weight) < 0.1)
-        return xpe_fail(err, XPE_INVALID, "", "it cannot be told whether the frames '%.80s' have zero frequency in the corner or "
-                        "in the middle (balance of counts %.3f, between -0.1 and 0.1); say --shifted yes or --shifted no",
-                        f->name, weight);
+        return xpe_fail(
+            err, XPE_INVALID, "",
+            "it cannot be told whether the frames '%.80s' have zero frequency in the corner or "
+            "in the middle (balance of counts %.3f, between -0.1 and 0.1); say --shifted yes or "
+            "--shifted no",
+            f->name, weight);
     if (!*moved)
         return XPE_OK;
     row = malloc((size_t)n * item);
@@ -104,8 +123,8 @@ xpe_status xpd_convert_zero_frequency(xpd_entry *f, xpe_type type, xpd_shifted s
 
 /* ---------------------------------------------------------------------------- positions, probe */
 
-xpe_status xpd_convert_positions(double **out, xpd_entry *p, int64_t num_frames, bool swap, bool flip_rows, bool flip_columns,
-                                 xpe_error *err)
+xpe_status xpd_convert_positions(double **out, xpd_entry *p, int64_t num_frames, bool swap,
+                                 bool flip_rows, bool flip_columns, xpe_error *err)
 {
     xpd_npy *a = &p->header;
     xpe_type type;
@@ -118,12 +137,15 @@ xpe_status xpd_convert_positions(double **out, xpd_entry *p, int64_t num_frames,
         return st;
     xpd_npy_squeeze(a, 2);
     if (!xpd_npy_type(a, &type) || a->rank != 2 || (a->shape[1] != 2 && a->shape[0] != 2))
-        return xpe_fail(err, XPE_INVALID, "", "positions '%.80s' have shape %s; real numbers of shape [%lld][2] are needed",
-                        p->name, xpd_npy_shape(a, shape), (long long)num_frames);
+        return xpe_fail(
+            err, XPE_INVALID, "",
+            "positions '%.80s' have shape %s; real numbers of shape [%lld][2] are needed", p->name,
+            xpd_npy_shape(a, shape), (long long)num_frames);
     transposed = a->shape[1] != 2 || (a->shape[0] == 2 && num_frames != 2);
     if (a->shape[transposed ? 1 : 0] != num_frames)
-        return xpe_fail(err, XPE_INVALID, "", "%lld frames but %lld positions; give one position a frame", (long long)num_frames,
-                        (long long)a->shape[transposed ? 1 : 0]);
+        return xpe_fail(err, XPE_INVALID, "",
+                        "%lld frames but %lld positions; give one position a frame",
+                        (long long)num_frames, (long long)a->shape[transposed ? 1 : 0]);
     *out = malloc((size_t)num_frames * 2 * sizeof **out);
     if (!*out)
         return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted");
@@ -134,7 +156,8 @@ xpe_status xpd_convert_positions(double **out, xpd_entry *p, int64_t num_frames,
             if (!isfinite(v)) {
                 free(*out);
                 *out = NULL;
-                return xpe_fail(err, XPE_INVALID, "", "the position of frame %lld is %g; every position must be finite",
+                return xpe_fail(err, XPE_INVALID, "",
+                                "the position of frame %lld is %g; every position must be finite",
                                 (long long)j, v);
             }
             (*out)[2 * j + axis] = (axis == 0 ? flip_rows : flip_columns) ? -v : v;
@@ -149,11 +172,13 @@ static xpe_c32 complex_at(const xpd_entry *e, int64_t i)
     if (e->header.kind == 'c' && e->header.item == 8)
         return ((const xpe_c32 *)e->data)[i];
     if (e->header.kind == 'c')
-        return (xpe_c32){(float)((const double *)e->data)[2 * i], (float)((const double *)e->data)[2 * i + 1]};
+        return (xpe_c32){(float)((const double *)e->data)[2 * i],
+                         (float)((const double *)e->data)[2 * i + 1]};
     return (xpe_c32){xpd_npy_type(&e->header, &type) ? (float)value_at(e->data, type, i) : 0, 0};
 }
 
-xpe_status xpd_convert_probe(xpe_c32 **out, int64_t *modes, xpd_entry *probe, int64_t n, xpe_error *err)
+xpe_status xpd_convert_probe(xpe_c32 **out, int64_t *modes, xpd_entry *probe, int64_t n,
+                             xpe_error *err)
 {
     xpd_npy *a = &probe->header;
     char shape[128];
@@ -166,8 +191,10 @@ xpe_status xpd_convert_probe(xpe_c32 **out, int64_t *modes, xpd_entry *probe, in
     xpd_npy_squeeze(a, 3);
     last = a->rank - 1;
     if (a->rank < 2 || a->rank > 3 || a->shape[last] != n || a->shape[last - 1] != n)
-        return xpe_fail(err, XPE_INVALID, "", "probe '%.80s' has shape %s; [modes][%lld][%lld] is needed for frames of that size",
-                        probe->name, xpd_npy_shape(a, shape), (long long)n, (long long)n);
+        return xpe_fail(
+            err, XPE_INVALID, "",
+            "probe '%.80s' has shape %s; [modes][%lld][%lld] is needed for frames of that size",
+            probe->name, xpd_npy_shape(a, shape), (long long)n, (long long)n);
     *modes = a->rank == 3 ? a->shape[0] : 1;
     *out = malloc((size_t)a->count * sizeof **out);
     if (!*out)
@@ -177,7 +204,8 @@ xpe_status xpd_convert_probe(xpe_c32 **out, int64_t *modes, xpd_entry *probe, in
         if (!isfinite((*out)[i].re) || !isfinite((*out)[i].im)) {
             free(*out);
             *out = NULL;
-            return xpe_fail(err, XPE_INVALID, "", "probe '%.80s' is not finite at element %lld", probe->name, (long long)i);
+            return xpe_fail(err, XPE_INVALID, "", "probe '%.80s' is not finite at element %lld",
+                            probe->name, (long long)i);
         }
     }
     return XPE_OK;

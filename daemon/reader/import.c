@@ -1,8 +1,9 @@
 /* `import ARCHIVE.npz`: a NumPy archive into a scan file of the own format.
  *
- * Nothing about the instrument is assumed: unit of the positions and geometry must be stated.  Where a
- * data set records no geometry at all, the object pixel is enough, since only wavelength x distance /
- * (n x pitch) enters the reconstruction; a matching set is then written and said to be one. */
+ * Nothing about the instrument is assumed: unit of the positions and geometry must be stated. Where
+ * a data set records no geometry at all, the object pixel is enough, since only wavelength x
+ * distance / (n x pitch) enters the reconstruction; a matching set is then written and said to be
+ * one. */
 #include "reader.h"
 
 #include "convert.h"
@@ -24,25 +25,31 @@
 static const char help[] =
     "usage: xptycho import ARCHIVE.npz --output SCAN.h5 --positions-unit UNIT GEOMETRY [options]\n"
     "\n"
-    "Makes a scan file out of a NumPy archive (.npz, also compressed by bzip2, gzip or xz).  Arrays may\n"
+    "Makes a scan file out of a NumPy archive (.npz, also compressed by bzip2, gzip or xz).  "
+    "Arrays may\n"
     "have leading axes of length 1; pickled objects are never loaded.\n"
     "\n"
     "  --output FILE            the scan file to write\n"
     "  --overwrite              replace it if it exists\n"
-    "  --key ROLE=NAME          which array is what; ROLE is frames, positions or probe.  Without it the\n"
-    "                           usual names are looked for (data, frames; scan, positions; probe; ...)\n"
+    "  --key ROLE=NAME          which array is what; ROLE is frames, positions or probe.  Without "
+    "it the\n"
+    "                           usual names are looked for (data, frames; scan, positions; probe; "
+    "...)\n"
     "  --positions-unit UNIT    pixel (of the object), m, mm, um or nm; columns are row, column\n"
     "  --swap                   positions are column, row\n"
     "  --flip-rows, --flip-columns   change the sign of rows or columns (after --swap)\n"
-    "  --shifted auto|yes|no    whether frames have zero frequency at [0][0]; auto (default) looks\n"
+    "  --shifted auto|yes|no    whether frames have zero frequency at [0][0]; auto (default) "
+    "looks\n"
     "  --name TEXT              name of the scan\n"
     "GEOMETRY is either\n"
     "  --energy-kev E | --wavelength-m L,  --distance-m D,  --pitch-m P\n"
     "or, where none of it is recorded,\n"
-    "  --object-pixel-m P       the object pixel; a matching wavelength, distance and pitch are made up\n"
+    "  --object-pixel-m P       the object pixel; a matching wavelength, distance and pitch are "
+    "made up\n"
     "  --json                   print what was written as JSON\n"
     "\n"
-    "A probe in the archive is written as /scan/probe: \"init_probe\": {\"path\": \"SCAN.h5\"} uses it.\n"
+    "A probe in the archive is written as /scan/probe: \"init_probe\": {\"path\": \"SCAN.h5\"} "
+    "uses it.\n"
     "Example: xptycho import siemens-star-small.npz.bz2 --output siemens.h5 \\\n"
     "             --positions-unit pixel --object-pixel-m 1e-8\n"
     "\n"
@@ -60,8 +67,8 @@ typedef struct options {
 
 static int usage_error(const char *text, const char *value)
 {
-    fprintf(stderr, "xptycho import: %s%s%s%s\n'xptycho import --help' lists the options.\n", text, value ? " '" : "",
-            value ? value : "", value ? "'" : "");
+    fprintf(stderr, "xptycho import: %s%s%s%s\n'xptycho import --help' lists the options.\n", text,
+            value ? " '" : "", value ? value : "", value ? "'" : "");
     return 2;
 }
 
@@ -102,8 +109,23 @@ static bool take_number(double *out, const char *text)
 /* 0, or the exit code; -1 = go on. */
 static int take_options(options *o, int argc, char **argv)
 {
-    enum { OUTPUT = 256, OVERWRITE, KEY, UNIT, SWAP, FLIP_ROWS, FLIP_COLUMNS, SHIFTED, NAME, JSON, ENERGY, WAVELENGTH,
-           DISTANCE, PITCH, PIXEL };
+    enum {
+        OUTPUT = 256,
+        OVERWRITE,
+        KEY,
+        UNIT,
+        SWAP,
+        FLIP_ROWS,
+        FLIP_COLUMNS,
+        SHIFTED,
+        NAME,
+        JSON,
+        ENERGY,
+        WAVELENGTH,
+        DISTANCE,
+        PITCH,
+        PIXEL
+    };
     static const struct option known[] = {{"output", required_argument, NULL, OUTPUT},
                                           {"overwrite", no_argument, NULL, OVERWRITE},
                                           {"key", required_argument, NULL, KEY},
@@ -121,30 +143,52 @@ static int take_options(options *o, int argc, char **argv)
                                           {"object-pixel-m", required_argument, NULL, PIXEL},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
-    double *const numbers[] = {&o->energy_kev, &o->wavelength_m, &o->distance_m, &o->pitch_m, &o->object_pixel_m};
+    double *const numbers[] = {&o->energy_kev, &o->wavelength_m, &o->distance_m, &o->pitch_m,
+                               &o->object_pixel_m};
     int c;
 
     while ((c = getopt_long(argc, argv, "h", known, NULL)) != -1) {
         switch (c) {
-        case OUTPUT: o->output = optarg; break;
-        case OVERWRITE: o->overwrite = true; break;
-        case UNIT: o->unit = optarg; break;
-        case SWAP: o->swap = true; break;
-        case FLIP_ROWS: o->flip_rows = true; break;
-        case FLIP_COLUMNS: o->flip_columns = true; break;
-        case NAME: o->name = optarg; break;
-        case JSON: o->json = true; break;
+        case OUTPUT:
+            o->output = optarg;
+            break;
+        case OVERWRITE:
+            o->overwrite = true;
+            break;
+        case UNIT:
+            o->unit = optarg;
+            break;
+        case SWAP:
+            o->swap = true;
+            break;
+        case FLIP_ROWS:
+            o->flip_rows = true;
+            break;
+        case FLIP_COLUMNS:
+            o->flip_columns = true;
+            break;
+        case NAME:
+            o->name = optarg;
+            break;
+        case JSON:
+            o->json = true;
+            break;
         case 'h':
             return fputs(help, stdout) < 0 ? 4 : 0;
         case KEY:
             if (!take_key(o, optarg))
-                return usage_error("--key needs frames=NAME, positions=NAME or probe=NAME, not", optarg);
+                return usage_error("--key needs frames=NAME, positions=NAME or probe=NAME, not",
+                                   optarg);
             break;
         case SHIFTED:
             if (!take_shifted(o, optarg))
                 return usage_error("--shifted is auto, yes or no, not", optarg);
             break;
-        case ENERGY: case WAVELENGTH: case DISTANCE: case PITCH: case PIXEL:
+        case ENERGY:
+        case WAVELENGTH:
+        case DISTANCE:
+        case PITCH:
+        case PIXEL:
             if (!take_number(numbers[c - ENERGY], optarg))
                 return usage_error("this is not a positive number:", optarg);
             break;
@@ -172,43 +216,52 @@ static void list_names(const xpd_archive *a, char *out, size_t size)
     out[0] = '\0';
     for (size_t i = 0; i < a->count && used + 40 < size; i++) {
         int n = snprintf(out + used, size - used, "%s%.60s %s", i ? ", " : "", a->entries[i].name,
-                         a->entries[i].refusal[0] ? "(unreadable)" : xpd_npy_shape(&a->entries[i].header, shape));
+                         a->entries[i].refusal[0] ? "(unreadable)"
+                                                  : xpd_npy_shape(&a->entries[i].header, shape));
         used += n > 0 ? (size_t)n : 0;
     }
 }
 
 /* The array of a role: the one named, else the only one with a usual name. */
-static xpe_status choose(const char **key, const xpd_archive *a, const char *role, const char *const *usual, bool needed,
-                         xpe_error *err)
+static xpe_status choose(const char **key, const xpd_archive *a, const char *role,
+                         const char *const *usual, bool needed, xpe_error *err)
 {
     char names[240];
     const char *found = NULL;
 
     list_names(a, names, sizeof names);
     if (*key)
-        return xpd_archive_find(a, *key) ? XPE_OK
-                                         : xpe_fail(err, XPE_INVALID, "", "there is no array '%.60s' for the %s; the archive holds %s",
-                                                    *key, role, names);
+        return xpd_archive_find(a, *key)
+                   ? XPE_OK
+                   : xpe_fail(err, XPE_INVALID, "",
+                              "there is no array '%.60s' for the %s; the archive holds %s", *key,
+                              role, names);
     for (; *usual; usual++) {
         if (!xpd_archive_find(a, *usual))
             continue;
         if (found)
-            return xpe_fail(err, XPE_INVALID, "", "both '%s' and '%s' may be the %s; say which with --key %s=NAME", found, *usual,
-                            role, role);
+            return xpe_fail(err, XPE_INVALID, "",
+                            "both '%s' and '%s' may be the %s; say which with --key %s=NAME", found,
+                            *usual, role, role);
         found = *usual;
     }
     if (!found && needed)
-        return xpe_fail(err, XPE_INVALID, "", "no array looks like the %s; say which with --key %s=NAME (the archive holds %s)",
-                        role, role, names);
+        return xpe_fail(
+            err, XPE_INVALID, "",
+            "no array looks like the %s; say which with --key %s=NAME (the archive holds %s)", role,
+            role, names);
     *key = found;
     return XPE_OK;
 }
 
 static xpe_status choose_all(options *o, xpe_error *err)
 {
-    static const char *const frames[] = {"frames", "data", "diffraction", "diffraction_patterns", "intensities", "dp", NULL};
-    static const char *const positions[] = {"positions", "scan", "probe_positions", "translations", "points", "coords", NULL};
-    static const char *const probe[] = {"probe", "probe_guess", "init_probe", "initial_probe", NULL};
+    static const char *const frames[] = {
+        "frames", "data", "diffraction", "diffraction_patterns", "intensities", "dp", NULL};
+    static const char *const positions[] = {
+        "positions", "scan", "probe_positions", "translations", "points", "coords", NULL};
+    static const char *const probe[] = {"probe", "probe_guess", "init_probe", "initial_probe",
+                                        NULL};
     xpd_archive a;
     xpe_status st = xpd_archive_read(&a, o->archive, NULL, 0, err);
 
@@ -225,9 +278,11 @@ static xpe_status choose_all(options *o, xpe_error *err)
 
 /* ----------------------------------------------------------------------------------- geometry */
 
-static xpe_status settle_geometry(xpe_scan *scan, const options *o, const char **note, xpe_error *err)
+static xpe_status settle_geometry(xpe_scan *scan, const options *o, const char **note,
+                                  xpe_error *err)
 {
-    double n = (double)scan->n, wavelength = o->energy_kev > 0 ? HC_KEV_M / o->energy_kev : o->wavelength_m, pixel;
+    double n = (double)scan->n,
+           wavelength = o->energy_kev > 0 ? HC_KEV_M / o->energy_kev : o->wavelength_m, pixel;
 
     scan->wavelength_m = wavelength;
     scan->detector_distance_m = o->distance_m;
@@ -235,25 +290,35 @@ static xpe_status settle_geometry(xpe_scan *scan, const options *o, const char *
     if (o->object_pixel_m > 0) {
         scan->wavelength_m = wavelength > 0 ? wavelength : 1e-10;
         if (o->distance_m <= 0)
-            scan->detector_distance_m = o->pitch_m > 0 ? n * o->pitch_m * o->object_pixel_m / scan->wavelength_m : 1;
+            scan->detector_distance_m =
+                o->pitch_m > 0 ? n * o->pitch_m * o->object_pixel_m / scan->wavelength_m : 1;
         if (o->pitch_m <= 0)
-            scan->detector_pitch_m = scan->wavelength_m * scan->detector_distance_m / (n * o->object_pixel_m);
-        *note = "wavelength, distance and pitch match the object pixel stated at import; not all of them were recorded";
-        pixel = xpe_pixel_pitch(scan->wavelength_m, scan->detector_distance_m, scan->detector_pitch_m, scan->n);
+            scan->detector_pitch_m =
+                scan->wavelength_m * scan->detector_distance_m / (n * o->object_pixel_m);
+        *note = "wavelength, distance and pitch match the object pixel stated at import; not all "
+                "of them were recorded";
+        pixel = xpe_pixel_pitch(scan->wavelength_m, scan->detector_distance_m,
+                                scan->detector_pitch_m, scan->n);
         if (fabs(pixel / o->object_pixel_m - 1) > 1e-3)
-            return xpe_fail(err, XPE_INVALID, "", "wavelength, distance and pitch give an object pixel of %.6g m, but "
-                            "--object-pixel-m says %.6g; leave one of them out", pixel, o->object_pixel_m);
+            return xpe_fail(err, XPE_INVALID, "",
+                            "wavelength, distance and pitch give an object pixel of %.6g m, but "
+                            "--object-pixel-m says %.6g; leave one of them out",
+                            pixel, o->object_pixel_m);
         return XPE_OK;
     }
     if (wavelength > 0 && o->distance_m > 0 && o->pitch_m > 0)
         return XPE_OK;
-    return xpe_fail(err, XPE_INVALID, "", "the archive records no geometry: give%s%s%s, or --object-pixel-m alone where none of "
-                    "it is known", wavelength > 0 ? "" : " --energy-kev or --wavelength-m",
-                    o->distance_m > 0 ? "" : " --distance-m", o->pitch_m > 0 ? "" : " --pitch-m");
+    return xpe_fail(
+        err, XPE_INVALID, "",
+        "the archive records no geometry: give%s%s%s, or --object-pixel-m alone where none of "
+        "it is known",
+        wavelength > 0 ? "" : " --energy-kev or --wavelength-m",
+        o->distance_m > 0 ? "" : " --distance-m", o->pitch_m > 0 ? "" : " --pitch-m");
 }
 
 /* Metres a unit of the positions. */
-static xpe_status settle_unit(double *scale, const options *o, const xpe_scan *scan, const double *positions, xpe_error *err)
+static xpe_status settle_unit(double *scale, const options *o, const xpe_scan *scan,
+                              const double *positions, xpe_error *err)
 {
     static const struct {
         const char *name;
@@ -267,28 +332,34 @@ static xpe_status settle_unit(double *scale, const options *o, const xpe_scan *s
             return XPE_OK;
         }
     if (o->unit && (strcmp(o->unit, "pixel") == 0 || strcmp(o->unit, "pixels") == 0)) {
-        *scale = xpe_pixel_pitch(scan->wavelength_m, scan->detector_distance_m, scan->detector_pitch_m, scan->n);
+        *scale = xpe_pixel_pitch(scan->wavelength_m, scan->detector_distance_m,
+                                 scan->detector_pitch_m, scan->n);
         return XPE_OK;
     }
     for (int64_t k = 0; k < 2 * scan->num_frames; k++) {
         least = fmin(least, positions[k]);
         most = fmax(most, positions[k]);
     }
-    return xpe_fail(err, XPE_INVALID, "", "the unit of the positions is %s; they lie between %.4g and %.4g: say "
-                    "--positions-unit pixel, m, mm, um or nm", o->unit ? "not known" : "not stated", least, most);
+    return xpe_fail(err, XPE_INVALID, "",
+                    "the unit of the positions is %s; they lie between %.4g and %.4g: say "
+                    "--positions-unit pixel, m, mm, um or nm",
+                    o->unit ? "not known" : "not stated", least, most);
 }
 
 /* ---------------------------------------------------------------------------------------- all */
 
-static void print_summary(const options *o, const xpe_scan *scan, int64_t modes, bool moved, double step, const char *note)
+static void print_summary(const options *o, const xpe_scan *scan, int64_t modes, bool moved,
+                          double step, const char *note)
 {
-    double pixel = xpe_pixel_pitch(scan->wavelength_m, scan->detector_distance_m, scan->detector_pitch_m, scan->n);
+    double pixel = xpe_pixel_pitch(scan->wavelength_m, scan->detector_distance_m,
+                                   scan->detector_pitch_m, scan->n);
 
     if (o->json) {
-        json_t *out = json_pack("{s:s*, s:I, s:I, s:s, s:f, s:f, s:I, s:b}", "path", o->output, "frames",
-                                (json_int_t)scan->num_frames, "frame_side", (json_int_t)scan->n, "type",
-                                xpe_type_name(scan->type), "object_pixel_m", pixel, "step_m", step, "probe_modes",
-                                (json_int_t)modes, "zero_frequency_moved", moved);
+        json_t *out =
+            json_pack("{s:s*, s:I, s:I, s:s, s:f, s:f, s:I, s:b}", "path", o->output, "frames",
+                      (json_int_t)scan->num_frames, "frame_side", (json_int_t)scan->n, "type",
+                      xpe_type_name(scan->type), "object_pixel_m", pixel, "step_m", step,
+                      "probe_modes", (json_int_t)modes, "zero_frequency_moved", moved);
         char *text = out ? json_dumps(out, JSON_INDENT(2)) : NULL;
         if (text)
             puts(text);
@@ -296,9 +367,12 @@ static void print_summary(const options *o, const xpe_scan *scan, int64_t modes,
         json_decref(out);
         return;
     }
-    printf("wrote %s: %lld frames of %lld x %lld (%s), object pixel %.4g m, nearest neighbours %.4g pixels apart\n", o->output,
-           (long long)scan->num_frames, (long long)scan->n, (long long)scan->n, xpe_type_name(scan->type), pixel, step / pixel);
-    printf("zero frequency was %s\n", moved ? "at [0][0] and was moved to the middle" : "in the middle already");
+    printf("wrote %s: %lld frames of %lld x %lld (%s), object pixel %.4g m, nearest neighbours "
+           "%.4g pixels apart\n",
+           o->output, (long long)scan->num_frames, (long long)scan->n, (long long)scan->n,
+           xpe_type_name(scan->type), pixel, step / pixel);
+    printf("zero frequency was %s\n",
+           moved ? "at [0][0] and was moved to the middle" : "in the middle already");
     if (modes)
         printf("first probe: /scan/probe, %lld mode%s\n", (long long)modes, modes == 1 ? "" : "s");
     if (note)
@@ -307,7 +381,8 @@ static void print_summary(const options *o, const xpe_scan *scan, int64_t modes,
 
 static xpe_status import_arrays(const options *o, xpd_archive *a, xpe_error *err)
 {
-    xpd_entry *frames = xpd_archive_find(a, o->frames), *probe = o->probe ? xpd_archive_find(a, o->probe) : NULL;
+    xpd_entry *frames = xpd_archive_find(a, o->frames),
+              *probe = o->probe ? xpd_archive_find(a, o->probe) : NULL;
     xpd_entry *where = xpd_archive_find(a, o->positions);
     xpe_scan scan = {0};
     xpe_grid grid;
@@ -319,13 +394,15 @@ static xpe_status import_arrays(const options *o, xpd_archive *a, xpe_error *err
     xpe_status st;
 
     if (!frames->data || !where->data || (probe && !probe->data))
-        return xpe_fail(err, XPE_INVALID, "", "an array stands for two roles, or stands twice in the archive");
+        return xpe_fail(err, XPE_INVALID, "",
+                        "an array stands for two roles, or stands twice in the archive");
     st = xpd_convert_frames(frames, &scan.type, err);
     if (st != XPE_OK)
         return st;
     scan.num_frames = frames->header.shape[0];
     scan.n = frames->header.shape[1];
-    st = xpd_convert_positions(&positions, where, scan.num_frames, o->swap, o->flip_rows, o->flip_columns, err);
+    st = xpd_convert_positions(&positions, where, scan.num_frames, o->swap, o->flip_rows,
+                               o->flip_columns, err);
     if (st == XPE_OK && probe)
         st = xpd_convert_probe(&modes, &content.probe_modes, probe, scan.n, err);
     if (st == XPE_OK)
@@ -344,7 +421,8 @@ static xpe_status import_arrays(const options *o, xpd_archive *a, xpe_error *err
     if (st == XPE_OK)
         st = xpe_scan_write(&written, o->output, o->overwrite, &content, err);
     if (st == XPE_OK)
-        print_summary(o, &scan, content.probe_modes, moved, xpe_position_step(positions, scan.num_frames), content.note);
+        print_summary(o, &scan, content.probe_modes, moved,
+                      xpe_position_step(positions, scan.num_frames), content.note);
     free(modes);
     free(positions);
     return st;

@@ -1,5 +1,6 @@
-/* `inspect FILE`: what the reader would take from a scan file, what follows from it, and what is wrong
- * with it, for a person or as JSON.  Unlike a job it goes on after a problem as far as it can. */
+/* `inspect FILE`: what the reader would take from a scan file, what follows from it, and what is
+ * wrong with it, for a person or as JSON.  Unlike a job it goes on after a problem as far as it
+ * can. */
 #include "reader.h"
 
 #include "fault.h"
@@ -16,7 +17,8 @@
 static const char help[] =
     "usage: xptycho inspect FILE [options]\n"
     "\n"
-    "Shows what the reader takes from a scan file: format, frames, geometry, object pixel and grid,\n"
+    "Shows what the reader takes from a scan file: format, frames, geometry, object pixel and "
+    "grid,\n"
     "probe and step, and every problem and warning.  Reads all frames once.\n"
     "\n"
     "  --format NAME        auto (default), xptycho, cxi\n"
@@ -79,10 +81,11 @@ static xpe_status look_at_frames(report *r, xpe_scan_file *file, xpe_error *err)
 
     r->pixels.mean_amplitude = calloc((size_t)(i->n * i->n), sizeof(double));
     if (!slab || !r->pixels.mean_amplitude)
-        st = xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %.1f MiB", (double)i->slab_frames * (double)frame /
-                      1048576);
+        st = xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %.1f MiB",
+                      (double)i->slab_frames * (double)frame / 1048576);
     for (int64_t first = 0; st == XPE_OK && first < i->num_frames; first += i->slab_frames) {
-        int64_t count = i->num_frames - first < i->slab_frames ? i->num_frames - first : i->slab_frames;
+        int64_t count =
+            i->num_frames - first < i->slab_frames ? i->num_frames - first : i->slab_frames;
         st = xpe_scan_file_frames(file, first, count, slab, err);
         if (st == XPE_OK)
             xpe_pixel_stats_add(&r->pixels, slab, i->type, count, i->n, i->saturation);
@@ -94,9 +97,11 @@ static xpe_status look_at_frames(report *r, xpe_scan_file *file, xpe_error *err)
             r->probe_m[axis] = width[axis] * r->grid.pitch_m;
         xpd_pixel_warnings(r->warnings, &r->pixels, i);
         if (r->pixels.zero_frames == r->pixels.frames)
-            st = xpe_fail(err, XPE_INVALID, "/scan/path", "all %lld frames are zero everywhere", (long long)r->pixels.frames);
+            st = xpe_fail(err, XPE_INVALID, "/scan/path", "all %lld frames are zero everywhere",
+                          (long long)r->pixels.frames);
         else if (2 * xpe_pixel_stats_masked(&r->pixels) > r->pixels.pixels)
-            st = xpe_fail(err, XPE_INVALID, "/scan/path", "more than half of the pixels are masked");
+            st =
+                xpe_fail(err, XPE_INVALID, "/scan/path", "more than half of the pixels are masked");
     }
     free(r->pixels.mean_amplitude);
     r->pixels.mean_amplitude = NULL;
@@ -188,9 +193,11 @@ static void print_list(const char *title, const json_t *items)
 
     if (json_array_size(items))
         printf("%s\n", title);
-    json_array_foreach (items, k, item) {
-        const char *text = json_is_string(item) ? json_string_value(item)
-                                                : json_string_value(json_object_get(item, "detail"));
+    json_array_foreach(items, k, item)
+    {
+        const char *text = json_is_string(item)
+                               ? json_string_value(item)
+                               : json_string_value(json_object_get(item, "detail"));
         printf("  - %s\n", text ? text : "");
     }
 }
@@ -203,26 +210,32 @@ static void print_geometry(const report *r)
     if (i->energy_kev > 0)
         printf("  wavelength     %s (%.6g keV)\n", metres(a, i->wavelength_m), i->energy_kev);
     else
-        printf("  wavelength     %s%s\n", metres(a, i->wavelength_m), i->electrons ? " (electrons)" : "");
-    printf("  detector       %s away, pixels of %s\n", metres(a, i->detector_distance_m), metres(b, i->detector_pitch_m));
-    printf("  object pixel   %s; a frame spans %s\n", metres(a, r->grid.pitch_m), metres(b, r->span_m));
+        printf("  wavelength     %s%s\n", metres(a, i->wavelength_m),
+               i->electrons ? " (electrons)" : "");
+    printf("  detector       %s away, pixels of %s\n", metres(a, i->detector_distance_m),
+           metres(b, i->detector_pitch_m));
+    printf("  object pixel   %s; a frame spans %s\n", metres(a, r->grid.pitch_m),
+           metres(b, r->span_m));
     if (r->has_grid)
-        printf("  object grid    %lld x %lld pixels, first pixel at (%s, %s)\n", (long long)r->grid.rows,
-               (long long)r->grid.cols, metres(a, r->grid.origin_m[0]), metres(b, r->grid.origin_m[1]));
+        printf("  object grid    %lld x %lld pixels, first pixel at (%s, %s)\n",
+               (long long)r->grid.rows, (long long)r->grid.cols, metres(a, r->grid.origin_m[0]),
+               metres(b, r->grid.origin_m[1]));
     printf("  scan           %s x %s (rows x columns), nearest neighbours %s apart (%.3g pixels)\n",
-           metres(a, r->extent_m[0]), metres(b, r->extent_m[1]), metres(c, r->step_m), r->step_m / r->grid.pitch_m);
+           metres(a, r->extent_m[0]), metres(b, r->extent_m[1]), metres(c, r->step_m),
+           r->step_m / r->grid.pitch_m);
     if (!r->has_pixels)
         return;
-    printf("  probe          at least %s x %s (as if in focus)", metres(a, r->probe_m[0]), metres(b, r->probe_m[1]));
+    printf("  probe          at least %s x %s (as if in focus)", metres(a, r->probe_m[0]),
+           metres(b, r->probe_m[1]));
     if (overlap(r) > 0)
         printf(", neighbours overlap by at least %.0f %%", 100 * overlap(r));
-    printf("\n  counts         %.6g a frame in the mean, largest %.6g\n", r->pixels.sum / (double)r->pixels.frames,
-           r->pixels.max);
+    printf("\n  counts         %.6g a frame in the mean, largest %.6g\n",
+           r->pixels.sum / (double)r->pixels.frames, r->pixels.max);
     if (i->saturation > 0)
         printf("  saturation     %g counts\n", i->saturation);
     if (r->mask_total)
-        printf("  mask           %lld of %lld pixels%s\n", (long long)r->mask_pixels, (long long)r->mask_total,
-               i->mask_frames == 1 ? " of every frame" : "");
+        printf("  mask           %lld of %lld pixels%s\n", (long long)r->mask_pixels,
+               (long long)r->mask_total, i->mask_frames == 1 ? " of every frame" : "");
 }
 
 static void print_text(const report *r, const char *path)
@@ -233,8 +246,9 @@ static void print_text(const report *r, const char *path)
     if (i->format[0])
         printf("  format         %s%s%s\n", i->format, i->name[0] ? ", " : "", i->name);
     if (r->has_frames)
-        printf("  frames         %lld of %lld x %lld pixels, %s, %.1f MiB\n", (long long)i->num_frames, (long long)i->n,
-               (long long)i->n, xpe_type_name(i->type), (double)i->frames_bytes / 1048576);
+        printf("  frames         %lld of %lld x %lld pixels, %s, %.1f MiB\n",
+               (long long)i->num_frames, (long long)i->n, (long long)i->n, xpe_type_name(i->type),
+               (double)i->frames_bytes / 1048576);
     if (r->has_geometry)
         print_geometry(r);
     print_list("warnings", r->warnings);
@@ -265,7 +279,8 @@ static void add_scan_members(json_t *o, const report *r)
     json_t *first = json_array();
 
     json_object_set_new(o, "wavelength_m", xpp_number(i->wavelength_m));
-    json_object_set_new(o, "energy_kev", i->energy_kev > 0 ? xpp_number(i->energy_kev) : json_null());
+    json_object_set_new(o, "energy_kev",
+                        i->energy_kev > 0 ? xpp_number(i->energy_kev) : json_null());
     json_object_set_new(o, "electrons", json_boolean(i->electrons));
     json_object_set_new(o, "detector_distance_m", xpp_number(i->detector_distance_m));
     json_object_set_new(o, "detector_pitch_m", xpp_number(i->detector_pitch_m));
@@ -274,21 +289,25 @@ static void add_scan_members(json_t *o, const report *r)
     json_object_set_new(o, "frame_span_m", xpp_number(r->span_m));
     for (int64_t j = 0; j < 3 && j < i->num_frames; j++)
         json_array_append_new(first, pair(r->first[j]));
-    json_object_set_new(o, "positions", json_pack("{s:o, s:o, s:o}", "first", first, "least", pair(r->least), "most",
-                                                  pair(r->most)));
+    json_object_set_new(o, "positions",
+                        json_pack("{s:o, s:o, s:o}", "first", first, "least", pair(r->least),
+                                  "most", pair(r->most)));
     json_object_set_new(o, "step_m", xpp_number(r->step_m));
     json_object_set_new(o, "masked_by_file", json_integer((json_int_t)r->mask_pixels));
     if (r->has_grid)
-        json_object_set_new(o, "grid", json_pack("{s:[I,I], s:o}", "shape", (json_int_t)r->grid.rows,
-                                                 (json_int_t)r->grid.cols, "origin_m", pair(r->grid.origin_m)));
+        json_object_set_new(o, "grid",
+                            json_pack("{s:[I,I], s:o}", "shape", (json_int_t)r->grid.rows,
+                                      (json_int_t)r->grid.cols, "origin_m",
+                                      pair(r->grid.origin_m)));
     if (!r->has_pixels)
         return;
     json_object_set_new(o, "probe_width_m", pair(r->probe_m));
     json_object_set_new(o, "overlap", xpp_number(overlap(r)));
-    json_object_set_new(o, "counts", json_pack("{s:o, s:o, s:I, s:I}", "sum", xpp_number(r->pixels.sum), "max",
-                                               xpp_number(r->pixels.max), "masked",
-                                               (json_int_t)xpe_pixel_stats_masked(&r->pixels), "zero_frames",
-                                               (json_int_t)r->pixels.zero_frames));
+    json_object_set_new(o, "counts",
+                        json_pack("{s:o, s:o, s:I, s:I}", "sum", xpp_number(r->pixels.sum), "max",
+                                  xpp_number(r->pixels.max), "masked",
+                                  (json_int_t)xpe_pixel_stats_masked(&r->pixels), "zero_frames",
+                                  (json_int_t)r->pixels.zero_frames));
 }
 
 static int print_json(const report *r, const char *path)

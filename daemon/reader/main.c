@@ -1,8 +1,8 @@
 /* xptycho-reader: the only program that opens a user's file.
  *
  * Started by broker or worker with `--socket FD` it answers one request and leaves; started by the
- * command line it inspects or imports a file with the caller's own permissions.  It always leaves by
- * _exit: HDF5's own end-of-process code has crashed on hostile files. */
+ * command line it inspects or imports a file with the caller's own permissions.  It always leaves
+ * by _exit: HDF5's own end-of-process code has crashed on hostile files. */
 #include "reader.h"
 
 #include "io/read/read.h"

@@ -9,7 +9,8 @@
 
 static xpe_status fail_memory(xpe_error *err, const char *what, int64_t bytes)
 {
-    return xpe_fail(err, XPE_NO_MEMORY, "", "%s of %.1f MiB: %s", what, (double)bytes / 1048576, strerror(errno));
+    return xpe_fail(err, XPE_NO_MEMORY, "", "%s of %.1f MiB: %s", what, (double)bytes / 1048576,
+                    strerror(errno));
 }
 
 int xpd_memory_create(const char *name, int64_t bytes, xpe_error *err)
@@ -49,7 +50,8 @@ void xpd_window_unmap(xpd_window *w)
 xpe_status xpd_memory_seal(int fd, xpe_error *err)
 {
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
-        return xpe_fail(err, XPE_INTERNAL, "", "a memory file cannot be sealed: %s", strerror(errno));
+        return xpe_fail(err, XPE_INTERNAL, "", "a memory file cannot be sealed: %s",
+                        strerror(errno));
     return XPE_OK;
 }
 

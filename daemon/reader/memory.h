@@ -14,7 +14,8 @@ typedef struct xpd_window {
     size_t length;
     void *data; /* at the offset asked for */
 } xpd_window;
-XPE_MUST_CHECK xpe_status xpd_window_map(xpd_window *w, int fd, int64_t offset, int64_t bytes, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpd_window_map(xpd_window *w, int fd, int64_t offset, int64_t bytes,
+                                         xpe_error *err);
 void xpd_window_unmap(xpd_window *w);
 /* No more changes of size or contents. */
 XPE_MUST_CHECK xpe_status xpd_memory_seal(int fd, xpe_error *err);

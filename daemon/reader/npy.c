@@ -1,5 +1,5 @@
-/* The .npy format: a magic number, a version, and a Python literal with three keys.  The literal is read
- * by a parser of exactly that much Python; what it does not know it refuses. */
+/* The .npy format: a magic number, a version, and a Python literal with three keys.  The literal is
+ * read by a parser of exactly that much Python; what it does not know it refuses. */
 #include "npy.h"
 
 #include <stdio.h>
@@ -15,7 +15,8 @@ size_t xpd_npy_header_size(const uint8_t s[12])
     if (s[6] == 1)
         length = 10 + ((size_t)s[8] | (size_t)s[9] << 8);
     else if (s[6] == 2 || s[6] == 3)
-        length = 12 + ((size_t)s[8] | (size_t)s[9] << 8 | (size_t)s[10] << 16 | (size_t)s[11] << 24);
+        length =
+            12 + ((size_t)s[8] | (size_t)s[9] << 8 | (size_t)s[10] << 16 | (size_t)s[11] << 24);
     else
         return 0;
     return length <= XPD_NPY_HEADER_MAX && length >= 12 ? length : 0;
@@ -95,7 +96,8 @@ static bool take_shape(cursor *c, xpd_npy *out)
 /* "<f4" and the like; false for anything else, objects included. */
 static bool take_type(xpd_npy *out, const char *descr)
 {
-    static const char *const known[] = {"b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"};
+    static const char *const known[] = {"b1", "i1", "u1", "i2", "u2", "i4", "u4",
+                                        "i8", "u8", "f2", "f4", "f8", "c8", "c16"};
     char order = descr[0];
 
     if (order == '\0' || !strchr("<>|=", order))
@@ -115,15 +117,18 @@ static xpe_status settle(xpd_npy *out, const char *name, xpe_error *err)
     out->count = 1;
     for (int i = 0; i < out->rank; i++) {
         if (out->shape[i] == 0)
-            return xpe_fail(err, XPE_INVALID, "", "array '%.80s' is empty (axis %d has length 0)", name, i);
+            return xpe_fail(err, XPE_INVALID, "", "array '%.80s' is empty (axis %d has length 0)",
+                            name, i);
         if (out->count > ((int64_t)1 << 52) / out->shape[i])
-            return xpe_fail(err, XPE_INVALID, "", "array '%.80s' is too large for any memory", name);
+            return xpe_fail(err, XPE_INVALID, "", "array '%.80s' is too large for any memory",
+                            name);
         out->count *= out->shape[i];
     }
     return XPE_OK;
 }
 
-xpe_status xpd_npy_decode(xpd_npy *out, const uint8_t *header, size_t size, const char *name, xpe_error *err)
+xpe_status xpd_npy_decode(xpd_npy *out, const uint8_t *header, size_t size, const char *name,
+                          xpe_error *err)
 {
     size_t start = header[6] == 1 ? 10 : 12;
     cursor c = {(const char *)header + start, (const char *)header + size};
@@ -137,7 +142,9 @@ xpe_status xpd_npy_decode(xpd_npy *out, const uint8_t *header, size_t size, cons
         if (good && strcmp(key, "descr") == 0) {
             skip(&c);
             if (c.p < c.end && *c.p == '[')
-                return xpe_fail(err, XPE_INVALID, "", "array '%.80s' has a structured type; plain numbers are needed", name);
+                return xpe_fail(err, XPE_INVALID, "",
+                                "array '%.80s' has a structured type; plain numbers are needed",
+                                name);
             good = take_text(&c, descr);
         } else if (good && strcmp(key, "fortran_order") == 0) {
             out->fortran = take_word(&c, "True");
@@ -153,13 +160,19 @@ xpe_status xpd_npy_decode(xpd_npy *out, const uint8_t *header, size_t size, cons
         }
     }
     if (!good || !descr[0] || !has_order || !has_shape)
-        return xpe_fail(err, XPE_INVALID, "", "array '%.80s' has a header that is not understood", name);
+        return xpe_fail(err, XPE_INVALID, "", "array '%.80s' has a header that is not understood",
+                        name);
     if (strchr(descr, 'O'))
-        return xpe_fail(err, XPE_INVALID, "", "array '%.80s' holds pickled Python objects, which are never loaded; save it as "
-                        "numbers", name);
+        return xpe_fail(
+            err, XPE_INVALID, "",
+            "array '%.80s' holds pickled Python objects, which are never loaded; save it as "
+            "numbers",
+            name);
     if (!take_type(out, descr))
-        return xpe_fail(err, XPE_INVALID, "", "array '%.80s' has type '%s'; integers, floats and complex numbers are read", name,
-                        descr);
+        return xpe_fail(
+            err, XPE_INVALID, "",
+            "array '%.80s' has type '%s'; integers, floats and complex numbers are read", name,
+            descr);
     return settle(out, name, err);
 }
 
@@ -236,12 +249,14 @@ xpe_status xpd_npy_normalise(xpd_npy *a, void **data, xpe_error *err)
     void *other;
 
     if (a->swapped)
-        swap_bytes(*data, a->kind == 'c' ? 2 * a->count : a->count, a->kind == 'c' ? a->item / 2 : a->item);
+        swap_bytes(*data, a->kind == 'c' ? 2 * a->count : a->count,
+                   a->kind == 'c' ? a->item / 2 : a->item);
     a->swapped = false;
     if (a->fortran && a->rank > 1) {
         other = malloc(bytes);
         if (!other)
-            return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %.1f MiB", (double)bytes / 1048576);
+            return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %.1f MiB",
+                            (double)bytes / 1048576);
         to_c_order(a, *data, other);
         free(*data);
         *data = other;
@@ -251,7 +266,8 @@ xpe_status xpd_npy_normalise(xpd_npy *a, void **data, xpe_error *err)
         const uint16_t *halves = *data;
         float *floats = malloc(2 * bytes);
         if (!floats)
-            return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %.1f MiB", (double)bytes / 524288);
+            return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %.1f MiB",
+                            (double)bytes / 524288);
         for (int64_t i = 0; i < a->count; i++)
             floats[i] = half_to_float(halves[i]);
         free(*data);
@@ -269,6 +285,10 @@ bool xpd_npy_type(const xpd_npy *a, xpe_type *out)
 
     if (a->kind != 'i' && a->kind != 'u' && a->kind != 'f')
         return false;
-    snprintf(name, sizeof name, "%s%d", a->kind == 'f' ? "float" : a->kind == 'i' ? "int" : "uint", 8 * a->item);
+    snprintf(name, sizeof name, "%s%d",
+             a->kind == 'f'   ? "float"
+             : a->kind == 'i' ? "int"
+                              : "uint",
+             8 * a->item);
     return xpe_type_find(out, name);
 }

@@ -1,4 +1,5 @@
-/* The header of a NumPy array, and its elements as this project wants them.  Nothing is ever unpickled. */
+/* The header of a NumPy array, and its elements as this project wants them.  Nothing is ever
+ * unpickled. */
 #ifndef XPD_READER_NPY_H
 #define XPD_READER_NPY_H
 
@@ -19,7 +20,8 @@ typedef struct xpd_npy {
 /* Bytes of the whole header, from its first 12 bytes; 0 when this is no .npy file. */
 size_t xpd_npy_header_size(const uint8_t start[12]);
 /* header: all of it.  name is for messages. */
-XPE_MUST_CHECK xpe_status xpd_npy_decode(xpd_npy *out, const uint8_t *header, size_t size, const char *name, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpd_npy_decode(xpd_npy *out, const uint8_t *header, size_t size,
+                                         const char *name, xpe_error *err);
 /* Drops leading axes of length 1 while more than `rank` axes are left. */
 void xpd_npy_squeeze(xpd_npy *array, int rank);
 /* "[516][128][128]" */

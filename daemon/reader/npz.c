@@ -1,6 +1,6 @@
-/* Reading .npz: a zip of .npy files, itself perhaps compressed (bz2, gzip, xz), which libarchive undoes.
- * Sizes come from the arrays' own headers, so that a small file cannot claim memory that it does not
- * fill, and an entry that is longer or shorter than its header says is refused. */
+/* Reading .npz: a zip of .npy files, itself perhaps compressed (bz2, gzip, xz), which libarchive
+ * undoes. Sizes come from the arrays' own headers, so that a small file cannot claim memory that it
+ * does not fill, and an entry that is longer or shorter than its header says is refused. */
 #include "npz.h"
 
 #include <archive.h>
@@ -17,7 +17,8 @@ static xpe_status fail_archive(struct archive *a, const char *path, xpe_error *e
 {
     const char *text = archive_error_string(a);
 
-    return xpe_fail(err, XPE_INVALID, "", "'%.150s' is not a NumPy archive that can be read: %.180s", path,
+    return xpe_fail(err, XPE_INVALID, "",
+                    "'%.150s' is not a NumPy archive that can be read: %.180s", path,
                     text ? text : "no reason given");
 }
 
@@ -54,14 +55,16 @@ static xpe_status read_header(xpd_entry *e, struct archive *a, xpe_error *err)
 }
 
 /* Grows with what arrives, so that memory is taken for bytes that exist. */
-static xpe_status read_elements(xpd_entry *e, struct archive *a, int64_t *memory_left, xpe_error *err)
+static xpe_status read_elements(xpd_entry *e, struct archive *a, int64_t *memory_left,
+                                xpe_error *err)
 {
     int64_t need = e->header.count * e->header.item;
     size_t have = 0, room = 0;
     uint8_t *data = NULL, extra;
 
     if (need > *memory_left)
-        return xpe_fail(err, XPE_NO_MEMORY, "", "array '%.80s' needs %.1f MiB of memory, %.1f MiB are available", e->name,
+        return xpe_fail(err, XPE_NO_MEMORY, "",
+                        "array '%.80s' needs %.1f MiB of memory, %.1f MiB are available", e->name,
                         (double)need / 1048576, (double)*memory_left / 1048576);
     while (have < (size_t)need) {
         la_ssize_t n;
@@ -72,7 +75,8 @@ static xpe_status read_elements(xpd_entry *e, struct archive *a, int64_t *memory
             grown = realloc(data, room);
             if (!grown) {
                 free(data);
-                return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: array '%.80s'", e->name);
+                return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: array '%.80s'",
+                                e->name);
             }
             data = grown;
         }
@@ -83,8 +87,11 @@ static xpe_status read_elements(xpd_entry *e, struct archive *a, int64_t *memory
     }
     if (have != (size_t)need || archive_read_data(a, &extra, 1) != 0) {
         free(data);
-        return xpe_fail(err, XPE_INVALID, "", "array '%.80s' does not have the %lld bytes that its header states (%s)", e->name,
-                        (long long)need, have == (size_t)need ? "more are there, or it is damaged" : "it ends early");
+        return xpe_fail(err, XPE_INVALID, "",
+                        "array '%.80s' does not have the %lld bytes that its header states (%s)",
+                        e->name, (long long)need,
+                        have == (size_t)need ? "more are there, or it is damaged"
+                                             : "it ends early");
     }
     *memory_left -= need;
     e->data = data;
@@ -99,8 +106,8 @@ static bool is_wanted(const char *name, const char *const *wanted)
     return false;
 }
 
-static xpe_status add_entry(xpd_archive *out, struct archive *a, const char *path, const char *const *wanted,
-                            int64_t *memory_left, xpe_error *err)
+static xpe_status add_entry(xpd_archive *out, struct archive *a, const char *path,
+                            const char *const *wanted, int64_t *memory_left, xpe_error *err)
 {
     xpd_entry *grown, *e;
     size_t length = strlen(path);
@@ -137,7 +144,8 @@ static xpe_status add_entry(xpd_archive *out, struct archive *a, const char *pat
     return XPE_OK; /* an array that nobody asked for may be what it likes */
 }
 
-xpe_status xpd_archive_read(xpd_archive *out, const char *path, const char *const *wanted, int64_t memory_max, xpe_error *err)
+xpe_status xpd_archive_read(xpd_archive *out, const char *path, const char *const *wanted,
+                            int64_t memory_max, xpe_error *err)
 {
     struct archive *a = archive_read_new();
     struct archive_entry *entry;
@@ -150,7 +158,8 @@ xpe_status xpd_archive_read(xpd_archive *out, const char *path, const char *cons
     archive_read_support_filter_all(a);
     archive_read_support_format_zip(a);
     if (archive_read_open_filename(a, path, BLOCK) != ARCHIVE_OK) {
-        st = errno == ENOENT ? xpe_fail(err, XPE_INVALID, "", "'%.200s' does not exist", path) : fail_archive(a, path, err);
+        st = errno == ENOENT ? xpe_fail(err, XPE_INVALID, "", "'%.200s' does not exist", path)
+                             : fail_archive(a, path, err);
         goto done;
     }
     while ((r = archive_read_next_header(a, &entry)) == ARCHIVE_OK || r == ARCHIVE_WARN) {

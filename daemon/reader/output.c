@@ -1,5 +1,6 @@
-/* The output path, by stat and access only (the sandbox forbids more): its folder exists, lies beneath
- * a write root and can be written; the name is free, or belongs to a result that may be replaced. */
+/* The output path, by stat and access only (the sandbox forbids more): its folder exists, lies
+ * beneath a write root and can be written; the name is free, or belongs to a result that may be
+ * replaced. */
 #include "output.h"
 
 #include <errno.h>
@@ -33,9 +34,9 @@ static xpe_status check_folder(const char *path, const xpe_roots *roots, xpe_err
         return refuse(err, path, "the path is too long");
     snprintf(folder, sizeof folder, "%.*s", length ? (int)length : 1, path);
     if (!realpath(folder, resolved)) {
-        snprintf(text, sizeof text, "its folder %s", errno == ENOENT || errno == ENOTDIR
-                                                         ? "does not exist; make it or choose another"
-                                                         : strerror(errno));
+        snprintf(text, sizeof text, "its folder %s",
+                 errno == ENOENT || errno == ENOTDIR ? "does not exist; make it or choose another"
+                                                     : strerror(errno));
         return refuse(err, path, text);
     }
     if (!xpe_roots_cover(roots, resolved))
@@ -49,7 +50,8 @@ static xpe_status check_folder(const char *path, const xpe_roots *roots, xpe_err
     return XPE_OK;
 }
 
-xpe_status xpd_output_check(const char *path, bool overwrite, const xpe_roots *write_roots, xpe_error *err)
+xpe_status xpd_output_check(const char *path, bool overwrite, const xpe_roots *write_roots,
+                            xpe_error *err)
 {
     struct stat s;
     char text[256];
@@ -70,6 +72,8 @@ xpe_status xpd_output_check(const char *path, bool overwrite, const xpe_roots *w
     if (!S_ISREG(s.st_mode))
         return refuse(err, path, "this is not a regular file, which is never replaced");
     if (!xpe_file_is_result(path))
-        return refuse(err, path, "the file there is not a result of a reconstruction, and only such are replaced");
+        return refuse(
+            err, path,
+            "the file there is not a result of a reconstruction, and only such are replaced");
     return XPE_OK;
 }

@@ -5,7 +5,7 @@
 #include "io/read/read.h"
 
 /* write_roots NULL = the process's own permissions alone.  Nothing is created. */
-XPE_MUST_CHECK xpe_status xpd_output_check(const char *path, bool overwrite, const xpe_roots *write_roots,
-                                           xpe_error *err);
+XPE_MUST_CHECK xpe_status xpd_output_check(const char *path, bool overwrite,
+                                           const xpe_roots *write_roots, xpe_error *err);
 
 #endif

@@ -20,8 +20,8 @@ typedef struct xpd_reading {
     xpp_fault fault;
 } xpd_reading;
 
-/* True when `scan` is there, false when `errors` says why not (each fault of each file).  The caller
- * sets `in` and zeroes the rest. */
+/* True when `scan` is there, false when `errors` says why not (each fault of each file).  The
+ * caller sets `in` and zeroes the rest. */
 bool xpd_reading_run(xpd_reading *r);
 void xpd_reading_release(xpd_reading *r);
 

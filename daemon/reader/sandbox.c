@@ -58,7 +58,8 @@ static bool allow(int ruleset, const char *folder)
 bool xpd_sandbox_confine(const xpe_roots *roots, const xpe_roots *more)
 {
     /* Every right of the first version: what is not allowed below is then denied. */
-    struct landlock_ruleset_attr attr = {.handled_access_fs = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1};
+    struct landlock_ruleset_attr attr = {.handled_access_fs =
+                                             (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1};
     int ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0);
     bool good = ruleset >= 0;
 
@@ -70,7 +71,8 @@ bool xpd_sandbox_confine(const xpe_roots *roots, const xpe_roots *more)
         good = allow(ruleset, roots->folders[i]);
     for (size_t i = 0; good && roots && more && i < more->count; i++)
         good = allow(ruleset, more->folders[i]);
-    good = good && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) == 0;
+    good = good && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           syscall(SYS_landlock_restrict_self, ruleset, 0) == 0;
     close(ruleset);
     return good;
 }

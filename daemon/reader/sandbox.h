@@ -4,10 +4,12 @@
 
 #include "io/read/read.h"
 
-/* Ends with the parent; leaves no core; takes at most that much processor time and 8 GiB of addresses. */
+/* Ends with the parent; leaves no core; takes at most that much processor time and 8 GiB of
+ * addresses. */
 void xpd_sandbox_limit(int cpu_seconds);
-/* From here on: reading beneath these folders only (NULL = anywhere), writing nowhere.  Does nothing
- * where the kernel has no Landlock; paths are checked all the same.  Returns whether it holds. */
+/* From here on: reading beneath these folders only (NULL = anywhere), writing nowhere.  Does
+ * nothing where the kernel has no Landlock; paths are checked all the same.  Returns whether it
+ * holds. */
 bool xpd_sandbox_confine(const xpe_roots *roots, const xpe_roots *more);
 /* Bytes of memory that can be had now. */
 int64_t xpd_memory_available(void);

@@ -54,7 +54,8 @@ static xpp_ipc_result answer(int socket, xpd_reading *r)
     if (xpd_reading_run(r))
         return xpp_ipc_send(socket, XPP_IPC_SCAN, r->scan, r->fds, r->fd_count);
     detail = json_string_value(json_object_get(json_array_get(r->errors, 0), "detail"));
-    problem = xpp_problem(r->fault, detail ? detail : "the files of the job cannot be used", json_incref(r->errors), NULL);
+    problem = xpp_problem(r->fault, detail ? detail : "the files of the job cannot be used",
+                          json_incref(r->errors), NULL);
     body = json_pack("{s:o}", "problem", problem);
     if (body)
         result = xpp_ipc_send(socket, XPP_IPC_REFUSED, body, NULL, 0);
@@ -64,8 +65,11 @@ static xpp_ipc_result answer(int socket, xpd_reading *r)
 
 static xpp_ipc_result answer_invalid(int socket, json_t *errors)
 {
-    json_t *body = json_pack("{s:o}", "problem", xpp_problem(XPP_FAULT_INVALID_JOB, "the job is not valid", errors, NULL));
-    xpp_ipc_result result = body ? xpp_ipc_send(socket, XPP_IPC_REFUSED, body, NULL, 0) : XPP_IPC_FAILED;
+    json_t *body =
+        json_pack("{s:o}", "problem",
+                  xpp_problem(XPP_FAULT_INVALID_JOB, "the job is not valid", errors, NULL));
+    xpp_ipc_result result =
+        body ? xpp_ipc_send(socket, XPP_IPC_REFUSED, body, NULL, 0) : XPP_IPC_FAILED;
 
     json_decref(body);
     return result;
@@ -95,7 +99,8 @@ int xpd_serve(int socket)
     job = json_is_object(doc) ? xpp_job_decode(doc) : NULL;
     reading.job = job;
     reading.roots = roots_take(&roots, json_object_get(message.body, "roots"), &good);
-    reading.write_roots = roots_take(&write_roots, json_object_get(message.body, "write_roots"), &good);
+    reading.write_roots =
+        roots_take(&write_roots, json_object_get(message.body, "write_roots"), &good);
     reading.output_path = json_string_value(json_object_get(message.body, "output_path"));
     if (!job || !good)
         return 1;

@@ -8,7 +8,8 @@
 
 #define ARRAY_PIXELS_MAX ((int64_t)1 << 32)
 
-static xpe_status find_dataset(xpe_array *out, xpe_h5 *h, const char *dataset, xpe_array_use use, xpe_error *err)
+static xpe_status find_dataset(xpe_array *out, xpe_h5 *h, const char *dataset, xpe_array_use use,
+                               xpe_error *err)
 {
     static const char *const probes[] = {"/sample/probe", "/probe", "/scan/probe", NULL};
     static const char *const objects[] = {"/sample/object", "/object", NULL};
@@ -17,8 +18,9 @@ static xpe_status find_dataset(xpe_array *out, xpe_h5 *h, const char *dataset, x
 
     if (dataset) {
         if (strlen(dataset) + 2 > sizeof out->dataset)
-            return xpe_h5_fail(h, err, "the dataset's name has %zu characters; at most %zu are read", strlen(dataset),
-                               sizeof out->dataset - 2);
+            return xpe_h5_fail(h, err,
+                               "the dataset's name has %zu characters; at most %zu are read",
+                               strlen(dataset), sizeof out->dataset - 2);
         snprintf(out->dataset, sizeof out->dataset, "%s%s", dataset[0] == '/' ? "" : "/", dataset);
         return XPE_OK;
     }
@@ -28,27 +30,36 @@ static xpe_status find_dataset(xpe_array *out, xpe_h5 *h, const char *dataset, x
             return XPE_OK;
         }
     xpe_h5_names(h, "/", names, sizeof names);
-    return use == XPE_ARRAY_PROBE
-               ? xpe_h5_fail(h, err, "no probe: looked for /sample/probe, /probe and /scan/probe; name the dataset (the "
-                                     "file holds %s)", names)
-               : xpe_h5_fail(h, err, "no object: looked for /sample/object and /object; name the dataset (the file holds "
-                                     "%s)", names);
+    return use == XPE_ARRAY_PROBE ? xpe_h5_fail(h, err,
+                                                "no probe: looked for /sample/probe, /probe and "
+                                                "/scan/probe; name the dataset (the "
+                                                "file holds %s)",
+                                                names)
+                                  : xpe_h5_fail(h, err,
+                                                "no object: looked for /sample/object and /object; "
+                                                "name the dataset (the file holds "
+                                                "%s)",
+                                                names);
 }
 
-static xpe_status settle_shape(xpe_array *out, const xpe_h5 *h, const xpe_dset *d, xpe_array_use use, xpe_error *err)
+static xpe_status settle_shape(xpe_array *out, const xpe_h5 *h, const xpe_dset *d,
+                               xpe_array_use use, xpe_error *err)
 {
     char shape[96];
     int skip = d->rank == 3 ? 1 : 0;
     bool probe = use == XPE_ARRAY_PROBE;
 
     if (d->class != XPE_H5_NUMBER && d->class != XPE_H5_COMPLEX)
-        return xpe_h5_fail(h, err, "'%s' is %s; complex or real numbers are needed", d->path, d->type_text);
+        return xpe_h5_fail(h, err, "'%s' is %s; complex or real numbers are needed", d->path,
+                           d->type_text);
     if ((d->rank != 2 && d->rank != 3) || (!probe && d->rank == 3 && d->dims[0] != 1) ||
         (probe && d->dims[skip] != d->dims[skip + 1]))
-        return xpe_h5_fail(h, err, "'%s' has shape %s; %s is needed", d->path, xpe_dset_shape(d, shape),
+        return xpe_h5_fail(h, err, "'%s' has shape %s; %s is needed", d->path,
+                           xpe_dset_shape(d, shape),
                            probe ? "[n][n] or [modes][n][n]" : "[rows][columns]");
     if (d->count > ARRAY_PIXELS_MAX)
-        return xpe_h5_fail(h, err, "'%s' has shape %s; at most 2^32 pixels are read", d->path, xpe_dset_shape(d, shape));
+        return xpe_h5_fail(h, err, "'%s' has shape %s; at most 2^32 pixels are read", d->path,
+                           xpe_dset_shape(d, shape));
     out->shape[0] = skip ? (int64_t)d->dims[0] : 1;
     out->shape[1] = (int64_t)d->dims[skip];
     out->shape[2] = (int64_t)d->dims[skip + 1];
@@ -73,8 +84,8 @@ static xpe_status read_values(xpe_array *out, xpe_h5 *h, xpe_dset *d, xpe_error 
 
     out->data = malloc((size_t)count * sizeof *out->data);
     if (!out->data) {
-        st = xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: '%s' needs %.1f MiB", d->path,
-                      (double)count * 8 / 1048576);
+        st = xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: '%s' needs %.1f MiB",
+                      d->path, (double)count * 8 / 1048576);
         goto done;
     }
     if (d->class == XPE_H5_COMPLEX) {
@@ -89,8 +100,9 @@ static xpe_status read_values(xpe_array *out, xpe_h5 *h, xpe_dset *d, xpe_error 
     }
     for (int64_t i = 0; i < count; i++)
         if (!isfinite(out->data[i].re) || !isfinite(out->data[i].im)) {
-            st = xpe_h5_fail(h, err, "'%s' holds (%g, %g) at element %lld; finite numbers are needed", d->path,
-                             (double)out->data[i].re, (double)out->data[i].im, (long long)i);
+            st = xpe_h5_fail(
+                h, err, "'%s' holds (%g, %g) at element %lld; finite numbers are needed", d->path,
+                (double)out->data[i].re, (double)out->data[i].im, (long long)i);
             goto done;
         }
 done:
@@ -98,8 +110,9 @@ done:
     return st;
 }
 
-xpe_status xpe_array_read(xpe_array *out, const char *path, const char *dataset, xpe_array_use use, bool shape_only,
-                          const xpe_roots *roots, const char *pointer, xpe_error *err)
+xpe_status xpe_array_read(xpe_array *out, const char *path, const char *dataset, xpe_array_use use,
+                          bool shape_only, const xpe_roots *roots, const char *pointer,
+                          xpe_error *err)
 {
     xpe_status st = XPE_OK;
     xpe_h5 h;
@@ -112,7 +125,8 @@ xpe_status xpe_array_read(xpe_array *out, const char *path, const char *dataset,
     XPE_TRY(xpe_dset_open(&d, &h, out->dataset, err));
     XPE_TRY(settle_shape(out, &h, &d, use, err));
     if (strncmp(out->dataset, "/sample/", 8) == 0)
-        XPE_TRY(xpe_h5_number(&h, "/sample", "pixel_pitch", &out->pixel_pitch_m, &found, NULL, err));
+        XPE_TRY(
+            xpe_h5_number(&h, "/sample", "pixel_pitch", &out->pixel_pitch_m, &found, NULL, err));
     if (!shape_only) {
         XPE_TRY(read_values(out, &h, &d, err));
         XPE_TRY(xpe_h5_unchanged(&h, err));
@@ -138,7 +152,8 @@ bool xpe_file_is_result(const char *path)
 
     if (xpe_h5_open(&h, path, NULL, "/output/path", NULL) != XPE_OK)
         return false;
-    result = xpe_h5_look(&h, "/sample/object") == XPE_H5_DATASET && xpe_h5_look(&h, "/run") == XPE_H5_GROUP;
+    result = xpe_h5_look(&h, "/sample/object") == XPE_H5_DATASET &&
+             xpe_h5_look(&h, "/run") == XPE_H5_GROUP;
     xpe_h5_close(&h);
     return result;
 }

@@ -1,6 +1,6 @@
 /* Datasets of a file that someone else wrote: everything that could make HDF5 return what was never
- * measured (absent filters, missing virtual sources, storage elsewhere) or make us take too much memory
- * is found before the first read. */
+ * measured (absent filters, missing virtual sources, storage elsewhere) or make us take too much
+ * memory is found before the first read. */
 #include "h5.h"
 
 #include <stdio.h>
@@ -18,10 +18,10 @@ static const char *filter_name(H5Z_filter_t id)
     static const struct {
         H5Z_filter_t id;
         const char *name;
-    } known[] = {{1, "deflate"},    {2, "shuffle"},     {3, "fletcher32"}, {4, "szip"},       {5, "nbit"},
-                 {6, "scaleoffset"}, {307, "bzip2"},    {32000, "lzf"},    {32001, "blosc"},  {32004, "lz4"},
-                 {32008, "bitshuffle"}, {32013, "zfp"}, {32015, "zstd"},   {32017, "sz"},     {32018, "fcidecomp"},
-                 {32026, "blosc2"}};
+    } known[] = {{1, "deflate"},   {2, "shuffle"},     {3, "fletcher32"},     {4, "szip"},
+                 {5, "nbit"},      {6, "scaleoffset"}, {307, "bzip2"},        {32000, "lzf"},
+                 {32001, "blosc"}, {32004, "lz4"},     {32008, "bitshuffle"}, {32013, "zfp"},
+                 {32015, "zstd"},  {32017, "sz"},      {32018, "fcidecomp"},  {32026, "blosc2"}};
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].id == id)
@@ -40,14 +40,18 @@ bool xpe_h5_filters_ready(hid_t dataset, char *out, size_t size)
     for (int i = 0; ready && i < count; i++) {
         unsigned flags = 0, config = 0;
         size_t values = 0;
-        H5Z_filter_t id = H5Pget_filter2(plist, (unsigned)i, &flags, &values, NULL, 0, NULL, &config);
+        H5Z_filter_t id =
+            H5Pget_filter2(plist, (unsigned)i, &flags, &values, NULL, 0, NULL, &config);
         if (id < 0) {
             snprintf(out, size, "its filter %d cannot be read", i);
             ready = false;
         } else if (H5Zfilter_avail(id) <= 0 || H5Zget_filter_info(id, &config) < 0 ||
                    !(config & H5Z_FILTER_CONFIG_DECODE_ENABLED)) {
-            snprintf(out, size, "it is compressed with filter %d (%s), which this reader does not have; repack it "
-                                "with gzip (h5repack -f GZIP=4)", (int)id, filter_name(id));
+            snprintf(
+                out, size,
+                "it is compressed with filter %d (%s), which this reader does not have; repack it "
+                "with gzip (h5repack -f GZIP=4)",
+                (int)id, filter_name(id));
             ready = false;
         }
     }
@@ -101,16 +105,26 @@ void xpe_h5_find_unreadable(xpe_h5 *h, char *out, size_t size)
 hid_t xpe_h5_memory_type(xpe_type type)
 {
     switch (type) {
-    case XPE_U8: return H5T_NATIVE_UINT8;
-    case XPE_I8: return H5T_NATIVE_INT8;
-    case XPE_U16: return H5T_NATIVE_UINT16;
-    case XPE_I16: return H5T_NATIVE_INT16;
-    case XPE_U32: return H5T_NATIVE_UINT32;
-    case XPE_I32: return H5T_NATIVE_INT32;
-    case XPE_U64: return H5T_NATIVE_UINT64;
-    case XPE_I64: return H5T_NATIVE_INT64;
-    case XPE_F32: return H5T_NATIVE_FLOAT;
-    case XPE_F64: return H5T_NATIVE_DOUBLE;
+    case XPE_U8:
+        return H5T_NATIVE_UINT8;
+    case XPE_I8:
+        return H5T_NATIVE_INT8;
+    case XPE_U16:
+        return H5T_NATIVE_UINT16;
+    case XPE_I16:
+        return H5T_NATIVE_INT16;
+    case XPE_U32:
+        return H5T_NATIVE_UINT32;
+    case XPE_I32:
+        return H5T_NATIVE_INT32;
+    case XPE_U64:
+        return H5T_NATIVE_UINT64;
+    case XPE_I64:
+        return H5T_NATIVE_INT64;
+    case XPE_F32:
+        return H5T_NATIVE_FLOAT;
+    case XPE_F64:
+        return H5T_NATIVE_DOUBLE;
     }
     return H5I_INVALID_HID;
 }
@@ -126,7 +140,8 @@ static bool is_complex(hid_t type)
     names[1] = H5Tget_member_name(type, 1);
     if (names[0] && names[1])
         complex = strcmp(names[0], "r") == 0 && strcmp(names[1], "i") == 0 &&
-                  H5Tget_member_class(type, 0) == H5T_FLOAT && H5Tget_member_class(type, 1) == H5T_FLOAT;
+                  H5Tget_member_class(type, 0) == H5T_FLOAT &&
+                  H5Tget_member_class(type, 1) == H5T_FLOAT;
     H5free_memory(names[0]);
     H5free_memory(names[1]);
     return complex;
@@ -169,12 +184,14 @@ static void classify(xpe_dset *d, hid_t type)
     else if (d->class == XPE_H5_TEXT)
         snprintf(d->type_text, sizeof d->type_text, "text");
     else
-        snprintf(d->type_text, sizeof d->type_text, "a type of class %d and %zu bytes", (int)class, size);
+        snprintf(d->type_text, sizeof d->type_text, "a type of class %d and %zu bytes", (int)class,
+                 size);
 }
 
 /* --------------------------------------------------------------------------------- opening */
 
-static xpe_status check_extent(xpe_dset *d, const xpe_h5 *h, hid_t space, size_t element, xpe_error *err)
+static xpe_status check_extent(xpe_dset *d, const xpe_h5 *h, hid_t space, size_t element,
+                               xpe_error *err)
 {
     if (H5Sget_simple_extent_type(space) == H5S_NULL)
         return xpe_h5_fail(h, err, "dataset '%s' is empty", d->path);
@@ -186,7 +203,8 @@ static xpe_status check_extent(xpe_dset *d, const xpe_h5 *h, hid_t space, size_t
         if (d->dims[i] == 0)
             return xpe_h5_fail(h, err, "dataset '%s' is empty (axis %d has length 0)", d->path, i);
         if (d->dims[i] > INT64_MAX / 16 || d->count > (INT64_MAX / 16) / (int64_t)d->dims[i])
-            return xpe_h5_fail(h, err, "the shape of dataset '%s' is beyond what fits any memory", d->path);
+            return xpe_h5_fail(h, err, "the shape of dataset '%s' is beyond what fits any memory",
+                               d->path);
         d->count *= (int64_t)d->dims[i];
     }
     (void)element;
@@ -194,7 +212,8 @@ static xpe_status check_extent(xpe_dset *d, const xpe_h5 *h, hid_t space, size_t
 }
 
 /* Layout, storage, filters; then a chunk cache to match. */
-static xpe_status check_storage(xpe_dset *d, xpe_h5 *h, size_t element, int64_t *chunk_bytes, xpe_error *err)
+static xpe_status check_storage(xpe_dset *d, xpe_h5 *h, size_t element, int64_t *chunk_bytes,
+                                xpe_error *err)
 {
     xpe_status st = XPE_OK;
     char reason[256];
@@ -207,12 +226,16 @@ static xpe_status check_storage(xpe_dset *d, xpe_h5 *h, size_t element, int64_t 
     } else if (layout == H5D_VIRTUAL) {
         st = xpe_h5_check_virtual(h, d->id, d->path, err);
     } else if (H5Pget_external_count(plist) > 0) {
-        st = xpe_h5_fail(h, err, "dataset '%s' keeps its data in files outside HDF5 (external storage), which is not "
-                                 "allowed; repack it into one file", d->path);
+        st = xpe_h5_fail(
+            h, err,
+            "dataset '%s' keeps its data in files outside HDF5 (external storage), which is not "
+            "allowed; repack it into one file",
+            d->path);
     } else if (!xpe_h5_filters_ready(d->id, reason, sizeof reason)) {
         st = xpe_h5_fail(h, err, "dataset '%s': %s", d->path, reason);
     } else if (layout != H5D_COMPACT && H5Dget_storage_size(d->id) == 0) {
-        st = xpe_h5_fail(h, err, "dataset '%s' was created but nothing was ever written to it", d->path);
+        st = xpe_h5_fail(h, err, "dataset '%s' was created but nothing was ever written to it",
+                         d->path);
     } else if (layout == H5D_CHUNKED) {
         *chunk_bytes = (int64_t)element;
         if (H5Pget_chunk(plist, d->rank, d->chunk) != d->rank)
@@ -238,7 +261,9 @@ static hid_t reopen_with_cache(xpe_h5 *h, hid_t id, const char *path, int64_t ch
 
     if (chunk_bytes == 0)
         return id;
-    want = want < CACHE_BYTES_MIN ? CACHE_BYTES_MIN : want > CACHE_BYTES_MAX ? CACHE_BYTES_MAX : want;
+    want = want < CACHE_BYTES_MIN   ? CACHE_BYTES_MIN
+           : want > CACHE_BYTES_MAX ? CACHE_BYTES_MAX
+                                    : want;
     dapl = H5Pcopy(h->lapl);
     if (dapl < 0)
         return id;
@@ -263,7 +288,8 @@ xpe_status xpe_dset_open(xpe_dset *d, xpe_h5 *h, const char *path, xpe_error *er
     case XPE_H5_DATASET:
         break;
     case XPE_H5_BROKEN:
-        return xpe_h5_fail(h, err, "'%s' is a link that leads nowhere%s%s", path, h->denied[0] ? ": " : "", h->denied);
+        return xpe_h5_fail(h, err, "'%s' is a link that leads nowhere%s%s", path,
+                           h->denied[0] ? ": " : "", h->denied);
     case XPE_H5_ABSENT:
         return xpe_h5_fail(h, err, "there is no dataset '%s' in the file", path);
     default:
@@ -314,8 +340,8 @@ const char *xpe_dset_shape(const xpe_dset *d, char out[96])
     return out;
 }
 
-xpe_status xpe_dset_read(xpe_dset *d, xpe_h5 *h, int64_t first, int64_t count, hid_t memory_type, void *out,
-                         xpe_error *err)
+xpe_status xpe_dset_read(xpe_dset *d, xpe_h5 *h, int64_t first, int64_t count, hid_t memory_type,
+                         void *out, xpe_error *err)
 {
     xpe_status st = XPE_OK;
     hsize_t start[H5S_MAX_RANK] = {0}, size[H5S_MAX_RANK];
@@ -331,10 +357,12 @@ xpe_status xpe_dset_read(xpe_dset *d, xpe_h5 *h, int64_t first, int64_t count, h
         memory_space = H5Screate(H5S_SCALAR);
     }
     if (file_space < 0 || memory_space < 0 ||
-        (d->rank > 0 && H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, size, NULL) < 0) ||
+        (d->rank > 0 &&
+         H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, size, NULL) < 0) ||
         H5Dread(d->id, memory_type, memory_space, file_space, H5P_DEFAULT, out) < 0) {
         xpe_h5_reason(reason, sizeof reason);
-        st = xpe_h5_fail(h, err, "dataset '%s' cannot be read, the file may be damaged: %s", d->path, reason);
+        st = xpe_h5_fail(h, err, "dataset '%s' cannot be read, the file may be damaged: %s",
+                         d->path, reason);
     }
     if (memory_space >= 0)
         H5Sclose(memory_space);

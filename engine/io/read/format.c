@@ -35,10 +35,24 @@ double xpe_unit_length(const char *units, double none)
     static const struct {
         const char *name;
         double metres;
-    } known[] = {{"m", 1},          {"meter", 1},    {"meters", 1},   {"metre", 1},         {"metres", 1},
-                 {"cm", 1e-2},      {"mm", 1e-3},    {"um", 1e-6},    {"micron", 1e-6},     {"microns", 1e-6},
-                 {"\xc2\xb5m", 1e-6}, {"\xce\xbcm", 1e-6}, {"nm", 1e-9}, {"pm", 1e-12},
-                 {"A", 1e-10},      {"angstrom", 1e-10}, {"Angstrom", 1e-10}, {"\xc3\x85", 1e-10}};
+    } known[] = {{"m", 1},
+                 {"meter", 1},
+                 {"meters", 1},
+                 {"metre", 1},
+                 {"metres", 1},
+                 {"cm", 1e-2},
+                 {"mm", 1e-3},
+                 {"um", 1e-6},
+                 {"micron", 1e-6},
+                 {"microns", 1e-6},
+                 {"\xc2\xb5m", 1e-6},
+                 {"\xce\xbcm", 1e-6},
+                 {"nm", 1e-9},
+                 {"pm", 1e-12},
+                 {"A", 1e-10},
+                 {"angstrom", 1e-10},
+                 {"Angstrom", 1e-10},
+                 {"\xc3\x85", 1e-10}};
 
     if (units[0] == '\0')
         return none;
@@ -53,8 +67,13 @@ double xpe_unit_energy(const char *units, double none)
     static const struct {
         const char *name;
         double kev;
-    } known[] = {{"J", 1 / 1.602176634e-16}, {"joule", 1 / 1.602176634e-16}, {"keV", 1}, {"kev", 1}, {"eV", 1e-3},
-                 {"ev", 1e-3}, {"MeV", 1e3}};
+    } known[] = {{"J", 1 / 1.602176634e-16},
+                 {"joule", 1 / 1.602176634e-16},
+                 {"keV", 1},
+                 {"kev", 1},
+                 {"eV", 1e-3},
+                 {"ev", 1e-3},
+                 {"MeV", 1e3}};
 
     if (units[0] == '\0')
         return none;
@@ -71,7 +90,8 @@ double xpe_wavelength(double energy_kev, bool electrons)
                      : HC_KEV_M / energy_kev;
 }
 
-xpe_status xpe_format_find(xpe_facts *facts, xpe_h5 *h, const char *format, xpe_notes *notes, xpe_error *err)
+xpe_status xpe_format_find(xpe_facts *facts, xpe_h5 *h, const char *format, xpe_notes *notes,
+                           xpe_error *err)
 {
     char names[160], unreadable[256];
     bool automatic = !format || strcmp(format, "auto") == 0;
@@ -82,10 +102,13 @@ xpe_status xpe_format_find(xpe_facts *facts, xpe_h5 *h, const char *format, xpe_
     if (automatic ? xpe_h5_look(h, "/entry_1") == XPE_H5_GROUP : strcmp(format, "cxi") == 0)
         return xpe_format_cxi(facts, h, notes, err);
     if (!automatic)
-        return xpe_fail(err, XPE_INVALID, "/scan/format", "scan.format is '%.40s'; auto, xptycho and cxi are known",
-                        format);
+        return xpe_fail(err, XPE_INVALID, "/scan/format",
+                        "scan.format is '%.40s'; auto, xptycho and cxi are known", format);
     xpe_h5_names(h, "/", names, sizeof names);
     xpe_h5_find_unreadable(h, unreadable, sizeof unreadable);
-    return xpe_h5_fail(h, err, "no scan was recognised: neither /scan (xptycho) nor /entry_1 (CXI) is there; the file "
-                               "holds %s%s%s", names, unreadable[0] ? "; " : "", unreadable);
+    return xpe_h5_fail(
+        h, err,
+        "no scan was recognised: neither /scan (xptycho) nor /entry_1 (CXI) is there; the file "
+        "holds %s%s%s",
+        names, unreadable[0] ? "; " : "", unreadable);
 }

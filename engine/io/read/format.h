@@ -1,5 +1,5 @@
-/* What a format finds in a file, before anything is judged: where things are and what is stated.  One
- * function a format; adding one is a file, a line in `format.c` and a word in openapi.json.
+/* What a format finds in a file, before anything is judged: where things are and what is stated.
+ * One function a format; adding one is a file, a line in `format.c` and a word in openapi.json.
  * Private to the folder. */
 #ifndef XPE_IO_FORMAT_H
 #define XPE_IO_FORMAT_H
@@ -29,14 +29,17 @@ typedef struct xpe_facts {
     double wavelength_m, energy_kev, distance_m;
     double pitch_m[2]; /* along rows (slow), along columns (fast) */
     double saturation;
-    const char *where_positions, *where_wavelength, *where_distance, *where_pitch; /* places looked at */
+    const char *where_positions, *where_wavelength, *where_distance,
+        *where_pitch; /* places looked at */
 } xpe_facts;
 
 /* Which format a file is; refuses what is none of them, listing what is there. */
-XPE_MUST_CHECK xpe_status xpe_format_find(xpe_facts *facts, xpe_h5 *h, const char *format, xpe_notes *notes,
-                                          xpe_error *err);
-XPE_MUST_CHECK xpe_status xpe_format_xptycho(xpe_facts *facts, xpe_h5 *h, xpe_notes *notes, xpe_error *err);
-XPE_MUST_CHECK xpe_status xpe_format_cxi(xpe_facts *facts, xpe_h5 *h, xpe_notes *notes, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_format_find(xpe_facts *facts, xpe_h5 *h, const char *format,
+                                          xpe_notes *notes, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_format_xptycho(xpe_facts *facts, xpe_h5 *h, xpe_notes *notes,
+                                             xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_format_cxi(xpe_facts *facts, xpe_h5 *h, xpe_notes *notes,
+                                         xpe_error *err);
 
 /* Metres, or keV, in one unit of that name; 0 for a name that is not known.  "" is `none`. */
 double xpe_unit_length(const char *units, double none);

@@ -1,6 +1,6 @@
-/* The project's own scan file, which is the reference program's: group /scan with `frames`, positions
- * in metres (row, column) and the instrument's numbers.  Every published spelling is read; a number may
- * be an attribute of the group or a dataset in it. */
+/* The project's own scan file, which is the reference program's: group /scan with `frames`,
+ * positions in metres (row, column) and the instrument's numbers.  Every published spelling is
+ * read; a number may be an attribute of the group or a dataset in it. */
 #include "format.h"
 
 #include <stdio.h>
@@ -36,11 +36,13 @@ static xpe_status find_positions(xpe_facts *facts, xpe_h5 *h, xpe_error *err)
     if (xpe_h5_text(h, facts->positions, "units", text, sizeof text)) {
         facts->position_scale = xpe_unit_length(text, 1);
         if (facts->position_scale == 0)
-            return xpe_h5_fail(h, err, "the units of '%s' are '%s'; m, mm, um or nm are understood", facts->positions,
-                               text);
+            return xpe_h5_fail(h, err, "the units of '%s' are '%s'; m, mm, um or nm are understood",
+                               facts->positions, text);
     }
-    if (xpe_h5_text(h, facts->positions, "order", text, sizeof text) && strcmp(text, "row, column") != 0)
-        return xpe_h5_fail(h, err, "the order of '%s' is '%s'; only 'row, column' is understood", facts->positions, text);
+    if (xpe_h5_text(h, facts->positions, "order", text, sizeof text) &&
+        strcmp(text, "row, column") != 0)
+        return xpe_h5_fail(h, err, "the order of '%s' is '%s'; only 'row, column' is understood",
+                           facts->positions, text);
     return XPE_OK;
 }
 
@@ -49,7 +51,8 @@ xpe_status xpe_format_xptycho(xpe_facts *facts, xpe_h5 *h, xpe_notes *notes, xpe
     static const char *const wavelength[] = {"wavelength", "wavelength_m", NULL};
     static const char *const energy[] = {"energy", "energy_kev", NULL};
     static const char *const distance[] = {"detector_distance", "det_distance", NULL};
-    static const char *const pitch[] = {"detector_pitch", "detector_pixel", "det_pixel_pitch", NULL};
+    static const char *const pitch[] = {"detector_pitch", "detector_pixel", "det_pixel_pitch",
+                                        NULL};
     static const char *const saturation[] = {"saturation", NULL};
     xpe_status st = XPE_OK;
     char text[64];
@@ -72,8 +75,11 @@ xpe_status xpe_format_xptycho(xpe_facts *facts, xpe_h5 *h, xpe_notes *notes, xpe
         snprintf(facts->frames, sizeof facts->frames, "/scan/frames");
     if (xpe_h5_look(h, "/scan/mask") != XPE_H5_ABSENT) {
         snprintf(facts->mask, sizeof facts->mask, "/scan/mask");
-        if (xpe_h5_text(h, "/scan/mask", "convention", text, sizeof text) && strcmp(text, "1 = masked") != 0)
-            return xpe_h5_fail(h, err, "the convention of '/scan/mask' is '%s'; only '1 = masked' is understood", text);
+        if (xpe_h5_text(h, "/scan/mask", "convention", text, sizeof text) &&
+            strcmp(text, "1 = masked") != 0)
+            return xpe_h5_fail(
+                h, err, "the convention of '/scan/mask' is '%s'; only '1 = masked' is understood",
+                text);
     }
     XPE_TRY(find_positions(facts, h, err));
     XPE_TRY(first_number(h, wavelength, &facts->wavelength_m, err));

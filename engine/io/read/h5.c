@@ -1,13 +1,13 @@
 /* Opening a file that someone else chose.
  *
  * The path is opened without blocking (a FIFO must not hang us), must be a regular file, and its
- * resolved name must lie beneath a root; HDF5 then gets the descriptor's own name, so that nothing can
- * be put in its place in between.  That name breaks relative external links, so the folder of the file
- * is their prefix.  Link targets are checked by the same rules in a callback; the sandbox of the
- * program (Landlock) stands behind it, for what paths cannot settle.
+ * resolved name must lie beneath a root; HDF5 then gets the descriptor's own name, so that nothing
+ * can be put in its place in between.  That name breaks relative external links, so the folder of
+ * the file is their prefix.  Link targets are checked by the same rules in a callback; the sandbox
+ * of the program (Landlock) stands behind it, for what paths cannot settle.
  *
- * Files are locked as HDF5 does by default.  A file that is being written is told apart from a broken
- * one, and file systems without locks are opened without. */
+ * Files are locked as HDF5 does by default.  A file that is being written is told apart from a
+ * broken one, and file systems without locks are opened without. */
 #include "h5.h"
 
 #include <errno.h>
@@ -22,10 +22,11 @@
 
 void xpe_read_init(void)
 {
-    static const char *const names[] = {"HDF5_PLUGIN_PATH",  "HDF5_PLUGIN_PRELOAD", "HDF5_VDS_PREFIX",
-                                        "HDF5_EXT_PREFIX",   "HDF5_DRIVER",         "HDF5_DRIVER_CONFIG",
-                                        "HDF5_USE_FILE_LOCKING", "HDF5_DEBUG",      "HDF5_DISABLE_VERSION_CHECK",
-                                        "HDF5_PREFER_PARALLEL_COPY", "HDF5_NOCLEANUP"};
+    static const char *const names[] = {
+        "HDF5_PLUGIN_PATH",          "HDF5_PLUGIN_PRELOAD", "HDF5_VDS_PREFIX",
+        "HDF5_EXT_PREFIX",           "HDF5_DRIVER",         "HDF5_DRIVER_CONFIG",
+        "HDF5_USE_FILE_LOCKING",     "HDF5_DEBUG",          "HDF5_DISABLE_VERSION_CHECK",
+        "HDF5_PREFER_PARALLEL_COPY", "HDF5_NOCLEANUP"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
@@ -79,8 +80,8 @@ static herr_t collect_reason(unsigned n, const H5E_error2_t *e, void *data)
         snprintf(r->first, sizeof r->first, "%s", text);
     if (strstr(text, "unable to lock file")) {
         r->locked = true;
-        r->no_locks = strstr(text, "errno = 37,") || strstr(text, "errno = 38,") || strstr(text, "errno = 95,") ||
-                      strstr(text, "errno = 524,");
+        r->no_locks = strstr(text, "errno = 37,") || strstr(text, "errno = 38,") ||
+                      strstr(text, "errno = 95,") || strstr(text, "errno = 524,");
     }
     if (strstr(text, "already open for"))
         r->writing = true;
@@ -161,8 +162,8 @@ static bool resolve_candidate(xpe_h5 *h, const char *candidate, bool *exists)
         return true;
     *exists = true;
     if (!xpe_roots_cover(h->roots, resolved)) {
-        snprintf(h->denied, sizeof h->denied, "its file '%.200s' is outside the folders that this service may read",
-                 candidate);
+        snprintf(h->denied, sizeof h->denied,
+                 "its file '%.200s' is outside the folders that this service may read", candidate);
         return false;
     }
     if (stat(resolved, &s) != 0 || !S_ISREG(s.st_mode)) {
@@ -211,7 +212,8 @@ static xpe_status link_policy(xpe_h5 *h, xpe_error *err)
         return xpe_h5_fail(h, err, "its folder cannot be entered: %s", strerror(errno));
     h->lapl = H5Pcreate(H5P_DATASET_ACCESS); /* a link access list too */
     if (h->lapl < 0 || H5Pset_elink_prefix(h->lapl, h->folder) < 0 ||
-        H5Pset_elink_cb(h->lapl, follow_link, h) < 0 || H5Pset_elink_acc_flags(h->lapl, H5F_ACC_RDONLY) < 0 ||
+        H5Pset_elink_cb(h->lapl, follow_link, h) < 0 ||
+        H5Pset_elink_acc_flags(h->lapl, H5F_ACC_RDONLY) < 0 ||
         H5Pset_virtual_prefix(h->lapl, h->folder) < 0 || H5Pset_nlinks(h->lapl, 16) < 0)
         return xpe_fail(err, XPE_INTERNAL, h->pointer, "HDF5 takes no link policy");
     return XPE_OK;
@@ -239,18 +241,24 @@ static xpe_status explain_open(const xpe_h5 *h, const reasons *r, xpe_error *err
 
     if (r->truncated) {
         eof = strstr(r->first, "eof = ");
-        if (eof && sscanf(eof, "eof = %llu, sblock->base_addr = %*u, stored_eof = %llu", &is, &should) == 2)
-            return xpe_h5_fail(h, err, "the file is truncated: %llu bytes are there, its header says %llu", is, should);
-        return xpe_h5_fail(h, err, "the file is truncated: %lld bytes are there", (long long)h->identity.bytes);
+        if (eof && sscanf(eof, "eof = %llu, sblock->base_addr = %*u, stored_eof = %llu", &is,
+                          &should) == 2)
+            return xpe_h5_fail(h, err,
+                               "the file is truncated: %llu bytes are there, its header says %llu",
+                               is, should);
+        return xpe_h5_fail(h, err, "the file is truncated: %lld bytes are there",
+                           (long long)h->identity.bytes);
     }
     if (r->locked || r->writing)
-        return xpe_h5_fail(h, err, "another program has the file open for writing, or died while it did; "
-                                   "submit again when it is closed (h5clear -s clears a mark left behind)");
+        return xpe_h5_fail(h, err,
+                           "another program has the file open for writing, or died while it did; "
+                           "submit again when it is closed (h5clear -s clears a mark left behind)");
     return xpe_h5_fail(h, err, "the file cannot be opened as HDF5, it may be damaged: %s",
                        r->first[0] ? r->first : "no reason given");
 }
 
-xpe_status xpe_h5_open(xpe_h5 *h, const char *path, const xpe_roots *roots, const char *pointer, xpe_error *err)
+xpe_status xpe_h5_open(xpe_h5 *h, const char *path, const xpe_roots *roots, const char *pointer,
+                       xpe_error *err)
 {
     xpe_status st = XPE_OK;
     char name[64];
@@ -314,10 +322,16 @@ xpe_status xpe_h5_unchanged(const xpe_h5 *h, xpe_error *err)
         return xpe_h5_fail(h, err, "the file cannot be examined: %s", strerror(errno));
     if ((int64_t)s.st_size != was->bytes ||
         (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec != was->mtime_ns)
-        return xpe_h5_fail(h, err, "the file changed while it was read (%lld bytes before, %lld now); submit again when "
-                                   "nothing writes to it", (long long)was->bytes, (long long)s.st_size);
-    if (stat(was->path, &s) != 0 || (uint64_t)s.st_dev != was->device || (uint64_t)s.st_ino != was->inode)
-        return xpe_h5_fail(h, err, "the file was replaced while it was read; submit again when nothing writes to it");
+        return xpe_h5_fail(
+            h, err,
+            "the file changed while it was read (%lld bytes before, %lld now); submit again when "
+            "nothing writes to it",
+            (long long)was->bytes, (long long)s.st_size);
+    if (stat(was->path, &s) != 0 || (uint64_t)s.st_dev != was->device ||
+        (uint64_t)s.st_ino != was->inode)
+        return xpe_h5_fail(
+            h, err,
+            "the file was replaced while it was read; submit again when nothing writes to it");
     return XPE_OK;
 }
 
@@ -371,7 +385,8 @@ static herr_t add_name(hid_t group, const char *name, const H5L_info_t *info, vo
         snprintf(list->out + list->used, list->size - list->used, ", ...");
         return 1;
     }
-    n = snprintf(list->out + list->used, list->size - list->used, "%s%s", list->count ? ", " : "", name);
+    n = snprintf(list->out + list->used, list->size - list->used, "%s%s", list->count ? ", " : "",
+                 name);
     list->used += n > 0 ? (size_t)n : 0;
     list->count++;
     return 0;

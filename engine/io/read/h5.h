@@ -41,7 +41,13 @@ xpe_status xpe_h5_fail(const xpe_h5 *h, xpe_error *err, const char *format, ...)
 /* The description of the innermost failure that HDF5 knows of; clears its stack. */
 void xpe_h5_reason(char *out, size_t size);
 
-typedef enum xpe_h5_kind { XPE_H5_ABSENT, XPE_H5_GROUP, XPE_H5_DATASET, XPE_H5_OTHER, XPE_H5_BROKEN } xpe_h5_kind;
+typedef enum xpe_h5_kind {
+    XPE_H5_ABSENT,
+    XPE_H5_GROUP,
+    XPE_H5_DATASET,
+    XPE_H5_OTHER,
+    XPE_H5_BROKEN
+} xpe_h5_kind;
 /* What a path leads to, soft and external links followed; BROKEN: a link that leads nowhere. */
 xpe_h5_kind xpe_h5_look(xpe_h5 *h, const char *path);
 /* The names in a group, at most a dozen, as "a, b, c" ("nothing" when empty). */
@@ -49,7 +55,12 @@ void xpe_h5_names(xpe_h5 *h, const char *group, char *out, size_t size);
 
 /* ------------------------------------------------------------------------------- datasets */
 
-typedef enum xpe_h5_class { XPE_H5_NUMBER, XPE_H5_COMPLEX, XPE_H5_TEXT, XPE_H5_UNUSABLE } xpe_h5_class;
+typedef enum xpe_h5_class {
+    XPE_H5_NUMBER,
+    XPE_H5_COMPLEX,
+    XPE_H5_TEXT,
+    XPE_H5_UNUSABLE
+} xpe_h5_class;
 
 typedef struct xpe_dset {
     hid_t id;
@@ -59,13 +70,13 @@ typedef struct xpe_dset {
     hsize_t chunk[H5S_MAX_RANK]; /* all 0 when not chunked */
     int64_t count;               /* of all elements */
     xpe_h5_class class;
-    xpe_type type;               /* NUMBER: as handed over */
+    xpe_type type; /* NUMBER: as handed over */
     bool is_float;
-    char type_text[48];          /* for messages */
+    char type_text[48]; /* for messages */
 } xpe_dset;
 
-/* Opens and checks: filters there, storage inside, virtual sources present, sizes sane.  A chunk cache
- * that holds whole chunks is set. */
+/* Opens and checks: filters there, storage inside, virtual sources present, sizes sane.  A chunk
+ * cache that holds whole chunks is set. */
 XPE_MUST_CHECK xpe_status xpe_dset_open(xpe_dset *d, xpe_h5 *h, const char *path, xpe_error *err);
 void xpe_dset_close(xpe_dset *d);
 /* "[144][64][64]" */
@@ -80,16 +91,17 @@ bool xpe_h5_filters_ready(hid_t dataset, char *out, size_t size);
 /* Names the first dataset of rank >= 3 of the file that needs an absent filter, or "". */
 void xpe_h5_find_unreadable(xpe_h5 *h, char *out, size_t size);
 /* Every source of a virtual dataset exists, is allowed, and all of it is mapped. */
-XPE_MUST_CHECK xpe_status xpe_h5_check_virtual(xpe_h5 *h, hid_t dataset, const char *path, xpe_error *err);
-/* The regular file that `name`, as written in a link of this file, leads to; false: not there or not
- * allowed, `denied` says why. */
+XPE_MUST_CHECK xpe_status xpe_h5_check_virtual(xpe_h5 *h, hid_t dataset, const char *path,
+                                               xpe_error *err);
+/* The regular file that `name`, as written in a link of this file, leads to; false: not there or
+ * not allowed, `denied` says why. */
 bool xpe_h5_link_allowed(xpe_h5 *h, const char *name);
 
 /* --------------------------------------------------------------------------------- values */
 
-/* A single number: attribute `name` of object `at`, or dataset at/name.  found = false where there is
- * neither; refused where it is not one finite number.  units (may be NULL, size 32) gets the `units`
- * attribute or "". */
+/* A single number: attribute `name` of object `at`, or dataset at/name.  found = false where there
+ * is neither; refused where it is not one finite number.  units (may be NULL, size 32) gets the
+ * `units` attribute or "". */
 XPE_MUST_CHECK xpe_status xpe_h5_number(xpe_h5 *h, const char *at, const char *name, double *value,
                                         bool *found, char *units, xpe_error *err);
 /* Text in the same places; false when absent or not text.  Control characters become spaces. */

@@ -6,64 +6,85 @@
 #include <string.h>
 
 /* One loop for each stored type: a pixel is of one kind only, in the order of engine.h's rules. */
-#define COUNT_INTEGERS(T, BAD, TYPE_MAX)                                                                     \
-    do {                                                                                                     \
-        const T *p = pixels;                                                                                 \
-        for (int64_t i = 0; i < n2; i++) {                                                                   \
-            T v = p[i];                                                                                      \
-            any |= v != 0;                                                                                   \
-            if (BAD)                                                                                         \
-                s->negative++;                                                                               \
-            else if (v == (TYPE_MAX))                                                                        \
-                s->type_max++;                                                                               \
-            else if (saturation > 0 && (double)v >= saturation)                                              \
-                s->saturated++;                                                                              \
-            else {                                                                                           \
-                double counts = (double)v;                                                                   \
-                sum += counts;                                                                               \
-                s->max = counts > s->max ? counts : s->max;                                                  \
-                if (mean)                                                                                    \
-                    mean[i] += sqrt(counts);                                                                 \
-            }                                                                                                \
-        }                                                                                                    \
+#define COUNT_INTEGERS(T, BAD, TYPE_MAX)                                                           \
+    do {                                                                                           \
+        const T *p = pixels;                                                                       \
+        for (int64_t i = 0; i < n2; i++) {                                                         \
+            T v = p[i];                                                                            \
+            any |= v != 0;                                                                         \
+            if (BAD)                                                                               \
+                s->negative++;                                                                     \
+            else if (v == (TYPE_MAX))                                                              \
+                s->type_max++;                                                                     \
+            else if (saturation > 0 && (double)v >= saturation)                                    \
+                s->saturated++;                                                                    \
+            else {                                                                                 \
+                double counts = (double)v;                                                         \
+                sum += counts;                                                                     \
+                s->max = counts > s->max ? counts : s->max;                                        \
+                if (mean)                                                                          \
+                    mean[i] += sqrt(counts);                                                       \
+            }                                                                                      \
+        }                                                                                          \
     } while (0)
 
-#define COUNT_FLOATS(T)                                                                                      \
-    do {                                                                                                     \
-        const T *p = pixels;                                                                                 \
-        for (int64_t i = 0; i < n2; i++) {                                                                   \
-            double v = (double)p[i];                                                                         \
-            if (!isfinite(v))                                                                                \
-                s->not_finite++;                                                                             \
-            else if (saturation > 0 && v >= saturation)                                                      \
-                s->saturated++;                                                                              \
-            else if (v > 0) {                                                                                \
-                sum += v;                                                                                    \
-                s->max = v > s->max ? v : s->max;                                                            \
-                if (mean)                                                                                    \
-                    mean[i] += sqrt(v);                                                                      \
-            }                                                                                                \
-            any |= v != 0;                                                                                   \
-        }                                                                                                    \
+#define COUNT_FLOATS(T)                                                                            \
+    do {                                                                                           \
+        const T *p = pixels;                                                                       \
+        for (int64_t i = 0; i < n2; i++) {                                                         \
+            double v = (double)p[i];                                                               \
+            if (!isfinite(v))                                                                      \
+                s->not_finite++;                                                                   \
+            else if (saturation > 0 && v >= saturation)                                            \
+                s->saturated++;                                                                    \
+            else if (v > 0) {                                                                      \
+                sum += v;                                                                          \
+                s->max = v > s->max ? v : s->max;                                                  \
+                if (mean)                                                                          \
+                    mean[i] += sqrt(v);                                                            \
+            }                                                                                      \
+            any |= v != 0;                                                                         \
+        }                                                                                          \
     } while (0)
 
-static void add_frame(xpe_pixel_stats *s, const void *pixels, xpe_type type, int64_t n2, double saturation)
+static void add_frame(xpe_pixel_stats *s, const void *pixels, xpe_type type, int64_t n2,
+                      double saturation)
 {
     double *mean = s->mean_amplitude;
     double sum = 0;
     bool any = false;
 
     switch (type) {
-    case XPE_U8: COUNT_INTEGERS(uint8_t, false, UINT8_MAX); break;
-    case XPE_I8: COUNT_INTEGERS(int8_t, v < 0, INT8_MAX); break;
-    case XPE_U16: COUNT_INTEGERS(uint16_t, false, UINT16_MAX); break;
-    case XPE_I16: COUNT_INTEGERS(int16_t, v < 0, INT16_MAX); break;
-    case XPE_U32: COUNT_INTEGERS(uint32_t, false, UINT32_MAX); break;
-    case XPE_I32: COUNT_INTEGERS(int32_t, v < 0, INT32_MAX); break;
-    case XPE_U64: COUNT_INTEGERS(uint64_t, false, UINT64_MAX); break;
-    case XPE_I64: COUNT_INTEGERS(int64_t, v < 0, INT64_MAX); break;
-    case XPE_F32: COUNT_FLOATS(float); break;
-    case XPE_F64: COUNT_FLOATS(double); break;
+    case XPE_U8:
+        COUNT_INTEGERS(uint8_t, false, UINT8_MAX);
+        break;
+    case XPE_I8:
+        COUNT_INTEGERS(int8_t, v < 0, INT8_MAX);
+        break;
+    case XPE_U16:
+        COUNT_INTEGERS(uint16_t, false, UINT16_MAX);
+        break;
+    case XPE_I16:
+        COUNT_INTEGERS(int16_t, v < 0, INT16_MAX);
+        break;
+    case XPE_U32:
+        COUNT_INTEGERS(uint32_t, false, UINT32_MAX);
+        break;
+    case XPE_I32:
+        COUNT_INTEGERS(int32_t, v < 0, INT32_MAX);
+        break;
+    case XPE_U64:
+        COUNT_INTEGERS(uint64_t, false, UINT64_MAX);
+        break;
+    case XPE_I64:
+        COUNT_INTEGERS(int64_t, v < 0, INT64_MAX);
+        break;
+    case XPE_F32:
+        COUNT_FLOATS(float);
+        break;
+    case XPE_F64:
+        COUNT_FLOATS(double);
+        break;
     }
     s->frames++;
     s->zero_frames += !any;
@@ -71,8 +92,8 @@ static void add_frame(xpe_pixel_stats *s, const void *pixels, xpe_type type, int
     s->sum += sum;
 }
 
-void xpe_pixel_stats_add(xpe_pixel_stats *s, const void *frames, xpe_type type, int64_t count, int64_t n,
-                         double saturation)
+void xpe_pixel_stats_add(xpe_pixel_stats *s, const void *frames, xpe_type type, int64_t count,
+                         int64_t n, double saturation)
 {
     const char *bytes = frames;
     size_t frame = (size_t)(n * n) * xpe_type_size(type);
@@ -121,7 +142,8 @@ double xpe_position_step(const double *positions, int64_t count)
         for (int64_t j = 0; j < count; j++) {
             double best = INFINITY;
             for (int64_t way = -1; way <= 1; way += 2)
-                for (int64_t k = j + way, tried = 0; k >= 0 && k < count && tried < 4096; k += way, tried++) {
+                for (int64_t k = j + way, tried = 0; k >= 0 && k < count && tried < 4096;
+                     k += way, tried++) {
                     double dr = fabs(p[k].row - p[j].row), d;
                     if (dr >= best)
                         break;
@@ -138,8 +160,8 @@ double xpe_position_step(const double *positions, int64_t count)
     return step;
 }
 
-/* By Parseval, the spread of a probe is the slope of its transform; differences of neighbouring pixels
- * stand for the slope, which is fair while the probe is small against the window. */
+/* By Parseval, the spread of a probe is the slope of its transform; differences of neighbouring
+ * pixels stand for the slope, which is fair while the probe is small against the window. */
 void xpe_probe_width(double width[2], const double *mean, int64_t n)
 {
     double slope[2] = {0, 0}, power = 0;
@@ -147,7 +169,8 @@ void xpe_probe_width(double width[2], const double *mean, int64_t n)
     for (int64_t r = 0; r < n; r++)
         for (int64_t c = 0; c < n; c++) {
             double v = mean[r * n + c];
-            double down = r + 1 < n ? mean[(r + 1) * n + c] - v : 0, right = c + 1 < n ? mean[r * n + c + 1] - v : 0;
+            double down = r + 1 < n ? mean[(r + 1) * n + c] - v : 0,
+                   right = c + 1 < n ? mean[r * n + c + 1] - v : 0;
             slope[0] += down * down;
             slope[1] += right * right;
             power += v * v;

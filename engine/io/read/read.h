@@ -1,14 +1,15 @@
 /* Scans and arrays out of files: the only part of the project that reads HDF5.
  *
- * A scan file is opened, checked as hostile input, and described; positions are read at once (they are
- * small), frames in slabs of the caller's choice, so that host memory stays bounded.  What is handed
- * over follows engine.h: frames in their stored type with zero frequency in the middle, positions
- * (row, column) in metres, masks with 1 = masked.
+ * A scan file is opened, checked as hostile input, and described; positions are read at once (they
+ * are small), frames in slabs of the caller's choice, so that host memory stays bounded.  What is
+ * handed over follows engine.h: frames in their stored type with zero frequency in the middle,
+ * positions (row, column) in metres, masks with 1 = masked.
  *
- * Threads: one thread of the process.  Ownership: what open gives, close takes (NULL is fine); texts
- * and arrays reached through a scan file live as long as it.
+ * Threads: one thread of the process.  Ownership: what open gives, close takes (NULL is fine);
+ * texts and arrays reached through a scan file live as long as it.
  *
- * Nothing here trusts the environment, but HDF5 does: call xpe_read_init once, before anything else. */
+ * Nothing here trusts the environment, but HDF5 does: call xpe_read_init once, before anything
+ * else. */
 #ifndef XPE_READ_H
 #define XPE_READ_H
 
@@ -38,8 +39,9 @@ struct xpe_scan_info;
 typedef struct xpe_read_options {
     const char *format; /* "auto", "xptycho", "cxi" */
     double energy_kev, wavelength_m, detector_distance_m, detector_pitch_m, saturation;
-    const xpe_roots *roots;     /* NULL = anywhere */
-    struct xpe_scan_info *seen; /* gets what was known, also where the file is then refused; or NULL */
+    const xpe_roots *roots; /* NULL = anywhere */
+    struct xpe_scan_info
+        *seen; /* gets what was known, also where the file is then refused; or NULL */
 } xpe_read_options;
 
 /* The file that was opened, as fstat saw it. */
@@ -56,9 +58,9 @@ typedef struct xpe_scan_info {
     xpe_type type;
     int64_t frames_bytes;
     double wavelength_m, detector_distance_m, detector_pitch_m;
-    double energy_kev;  /* of photons; 0 for other probes */
+    double energy_kev; /* of photons; 0 for other probes */
     bool electrons;
-    double saturation;  /* 0 = none */
+    double saturation;   /* 0 = none */
     int64_t mask_frames; /* 0, 1 or num_frames */
     int64_t slab_frames; /* reading this many at a time reads every chunk of the file once */
     xpe_file_identity file;
@@ -80,8 +82,8 @@ XPE_MUST_CHECK xpe_status xpe_scan_file_frames(xpe_scan_file *file, int64_t firs
                                                void *out, xpe_error *err);
 /* out[mask_frames][n][n]; refuses a mask that hides more than half of the pixels. */
 XPE_MUST_CHECK xpe_status xpe_scan_file_mask(xpe_scan_file *file, uint8_t *out, xpe_error *err);
-/* Whether neighbouring patches can overlap.  CXI files are refused where they cannot (near-field data
- * look so); the own format, far-field by definition, gets a warning. */
+/* Whether neighbouring patches can overlap.  CXI files are refused where they cannot (near-field
+ * data look so); the own format, far-field by definition, gets a warning. */
 XPE_MUST_CHECK xpe_status xpe_scan_file_sampling(xpe_scan_file *file, xpe_error *err);
 /* Refuses when the file is no longer the one that was opened. */
 XPE_MUST_CHECK xpe_status xpe_scan_file_unchanged(const xpe_scan_file *file, xpe_error *err);
@@ -95,8 +97,9 @@ const char *xpe_scan_file_warning(const xpe_scan_file *file, size_t index);
 typedef struct xpe_pixel_stats {
     int64_t frames, zero_frames; /* frames seen; of them, zero everywhere */
     int64_t pixels;
-    int64_t not_finite, negative, type_max, saturated; /* pixels of these kinds, each counted once */
-    double sum, max;      /* of the others */
+    int64_t not_finite, negative, type_max,
+        saturated;          /* pixels of these kinds, each counted once */
+    double sum, max;        /* of the others */
     double *mean_amplitude; /* [n][n] sums of sqrt(counts), or NULL */
 } xpe_pixel_stats;
 
@@ -107,8 +110,8 @@ int64_t xpe_pixel_stats_masked(const xpe_pixel_stats *stats);
 
 /* Median distance from a position to its nearest neighbour, metres; 0 for a single position. */
 double xpe_position_step(const double *positions, int64_t count);
-/* Four standard deviations of the focused probe that has this mean amplitude, in object pixels along
- * rows and columns; a lower bound of the probe's true size (a defocused one is larger). */
+/* Four standard deviations of the focused probe that has this mean amplitude, in object pixels
+ * along rows and columns; a lower bound of the probe's true size (a defocused one is larger). */
 void xpe_probe_width(double width[2], const double *mean_amplitude, int64_t n);
 
 /* --------------------------------------------------------------------------------- arrays */
@@ -118,14 +121,14 @@ typedef enum xpe_array_use { XPE_ARRAY_PROBE, XPE_ARRAY_OBJECT } xpe_array_use;
 /* A complex array of a file: complex64, complex128 or real; [n][n], [K][n][n] or, as an object,
  * [rows][cols]. */
 typedef struct xpe_array {
-    int64_t shape[3]; /* modes (1 for an object), rows, cols */
-    xpe_c32 *data;    /* NULL when only the shape was asked for */
+    int64_t shape[3];     /* modes (1 for an object), rows, cols */
+    xpe_c32 *data;        /* NULL when only the shape was asked for */
     double pixel_pitch_m; /* of a result file; 0 = not stated */
     char dataset[256];    /* where it was found */
 } xpe_array;
 
-/* dataset NULL: /sample/probe, /probe or /scan/probe; /sample/object or /object.  pointer is the job
- * member that errors name ("/probe").  Finite values only. */
+/* dataset NULL: /sample/probe, /probe or /scan/probe; /sample/object or /object.  pointer is the
+ * job member that errors name ("/probe").  Finite values only. */
 XPE_MUST_CHECK xpe_status xpe_array_read(xpe_array *out, const char *path, const char *dataset,
                                          xpe_array_use use, bool shape_only, const xpe_roots *roots,
                                          const char *pointer, xpe_error *err);

@@ -1,5 +1,6 @@
-/* A scan file, judged: shapes, counts, positions, geometry and mask of what a format found.  The rules
- * are those of algorithm.md; every refusal names the numbers and the job member that would help. */
+/* A scan file, judged: shapes, counts, positions, geometry and mask of what a format found.  The
+ * rules are those of algorithm.md; every refusal names the numbers and the job member that would
+ * help. */
 #include "format.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@ struct xpe_scan_file {
     xpe_scan_info info;
     xpe_notes notes;
     xpe_dset frames, mask;
-    double *positions;      /* [J][2] */
+    double *positions; /* [J][2] */
 };
 
 static xpe_status check_frames(xpe_scan_file *f, xpe_error *err)
@@ -27,29 +28,38 @@ static xpe_status check_frames(xpe_scan_file *f, xpe_error *err)
     int64_t rows, cols, frame_bytes, chunk;
 
     if (f->facts.frames[0] == '\0')
-        return xpe_h5_fail(&f->h, err, strcmp(f->facts.format, "cxi") == 0
-                           ? "no frames: neither /entry_1/data_1/data nor /entry_1/instrument_1/detector_1/data is there"
-                           : "no frames: there is no dataset /scan/frames");
+        return xpe_h5_fail(&f->h, err,
+                           strcmp(f->facts.format, "cxi") == 0
+                               ? "no frames: neither /entry_1/data_1/data nor "
+                                 "/entry_1/instrument_1/detector_1/data is there"
+                               : "no frames: there is no dataset /scan/frames");
     XPE_TRY(xpe_dset_open(d, &f->h, f->facts.frames, err));
     if (d->class != XPE_H5_NUMBER)
-        return xpe_h5_fail(&f->h, err, "frames '%s' are %s; counts must be integers or floats of 8 to 64 bits", d->path,
-                           d->type_text);
+        return xpe_h5_fail(&f->h, err,
+                           "frames '%s' are %s; counts must be integers or floats of 8 to 64 bits",
+                           d->path, d->type_text);
     if (d->rank != 3)
-        return xpe_h5_fail(&f->h, err, "frames '%s' have shape %s; [frames][n][n] is needed", d->path,
-                           xpe_dset_shape(d, shape));
+        return xpe_h5_fail(&f->h, err, "frames '%s' have shape %s; [frames][n][n] is needed",
+                           d->path, xpe_dset_shape(d, shape));
     rows = (int64_t)d->dims[1];
     cols = (int64_t)d->dims[2];
     info->num_frames = (int64_t)d->dims[0];
     info->type = d->type;
     if (rows != cols)
-        return xpe_h5_fail(&f->h, err, "frames are %lld x %lld pixels; square frames of an even side are needed, so crop "
-                                       "them to %lld", (long long)rows, (long long)cols,
-                           (long long)((rows < cols ? rows : cols) & ~1LL));
+        return xpe_h5_fail(
+            &f->h, err,
+            "frames are %lld x %lld pixels; square frames of an even side are needed, so crop "
+            "them to %lld",
+            (long long)rows, (long long)cols, (long long)((rows < cols ? rows : cols) & ~1LL));
     if (rows % 2 || rows < 2)
-        return xpe_h5_fail(&f->h, err, "frames are %lld x %lld pixels; an even side is needed, so crop or pad them to "
-                                       "%lld", (long long)rows, (long long)rows, (long long)(rows < 2 ? 2 : rows - 1));
+        return xpe_h5_fail(
+            &f->h, err,
+            "frames are %lld x %lld pixels; an even side is needed, so crop or pad them to "
+            "%lld",
+            (long long)rows, (long long)rows, (long long)(rows < 2 ? 2 : rows - 1));
     if (rows > 16384)
-        return xpe_h5_fail(&f->h, err, "frames are %lld x %lld pixels; at most 16384 x 16384 can be used",
+        return xpe_h5_fail(&f->h, err,
+                           "frames are %lld x %lld pixels; at most 16384 x 16384 can be used",
                            (long long)rows, (long long)rows);
     info->n = rows;
     info->frames_bytes = d->count * (int64_t)xpe_type_size(d->type);
@@ -67,7 +77,8 @@ done:
 /* ------------------------------------------------------------------------------- positions */
 
 /* Which axis of the dataset counts positions: the first, but [3][J] is seen in CXI files. */
-static xpe_status positions_layout(const xpe_scan_file *f, const xpe_dset *d, bool *transposed, xpe_error *err)
+static xpe_status positions_layout(const xpe_scan_file *f, const xpe_dset *d, bool *transposed,
+                                   xpe_error *err)
 {
     const xpe_facts *facts = &f->facts;
     hsize_t low = (hsize_t)facts->position_columns_min, high = (hsize_t)facts->position_columns_max;
@@ -76,8 +87,10 @@ static xpe_status positions_layout(const xpe_scan_file *f, const xpe_dset *d, bo
 
     *transposed = false;
     if (d->class != XPE_H5_NUMBER || d->rank != 2)
-        return xpe_h5_fail(&f->h, err, "positions '%s' are %s of shape %s; numbers of shape [%lld][%d] are needed", d->path,
-                           d->type_text, xpe_dset_shape(d, shape), (long long)frames, facts->position_columns_max);
+        return xpe_h5_fail(
+            &f->h, err, "positions '%s' are %s of shape %s; numbers of shape [%lld][%d] are needed",
+            d->path, d->type_text, xpe_dset_shape(d, shape), (long long)frames,
+            facts->position_columns_max);
     if (d->dims[1] >= low && d->dims[1] <= high && (int64_t)d->dims[0] == frames)
         return XPE_OK;
     if (high == 3 && d->dims[0] >= low && d->dims[0] <= high && (int64_t)d->dims[1] == frames) {
@@ -85,8 +98,8 @@ static xpe_status positions_layout(const xpe_scan_file *f, const xpe_dset *d, bo
         return XPE_OK;
     }
     if (d->dims[1] >= low && d->dims[1] <= high)
-        return xpe_h5_fail(&f->h, err, "%lld frames but %llu positions; give one position a frame", (long long)frames,
-                           (unsigned long long)d->dims[0]);
+        return xpe_h5_fail(&f->h, err, "%lld frames but %llu positions; give one position a frame",
+                           (long long)frames, (unsigned long long)d->dims[0]);
     return xpe_h5_fail(&f->h, err, "positions '%s' have shape %s; [%lld][%d] is needed", d->path,
                        xpe_dset_shape(d, shape), (long long)frames, facts->position_columns_max);
 }
@@ -102,15 +115,17 @@ static xpe_status read_positions(xpe_scan_file *f, xpe_error *err)
     bool transposed;
 
     if (facts->positions[0] == '\0')
-        return xpe_h5_fail(&f->h, err, "no scan positions: looked for %s; without them this is not ptychography",
-                           facts->where_positions);
+        return xpe_h5_fail(
+            &f->h, err, "no scan positions: looked for %s; without them this is not ptychography",
+            facts->where_positions);
     XPE_TRY(xpe_dset_open(&d, &f->h, facts->positions, err));
     XPE_TRY(positions_layout(f, &d, &transposed, err));
     columns = (int64_t)d.dims[transposed ? 0 : 1];
     raw = calloc((size_t)d.count, sizeof *raw);
     f->positions = calloc((size_t)J, 2 * sizeof *f->positions);
     if (!raw || !f->positions) {
-        st = xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %lld positions", (long long)J);
+        st = xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %lld positions",
+                      (long long)J);
         goto done;
     }
     XPE_TRY(xpe_dset_read(&d, &f->h, 0, (int64_t)d.dims[0], H5T_NATIVE_DOUBLE, raw, err));
@@ -125,8 +140,9 @@ static xpe_status read_positions(xpe_scan_file *f, xpe_error *err)
             f->positions[2 * j + axis] = value;
         }
         if (!isfinite(f->positions[2 * j]) || !isfinite(f->positions[2 * j + 1])) {
-            st = xpe_h5_fail(&f->h, err, "the position of frame %lld is (%g, %g); every position must be finite",
-                             (long long)j, f->positions[2 * j], f->positions[2 * j + 1]);
+            st = xpe_h5_fail(
+                &f->h, err, "the position of frame %lld is (%g, %g); every position must be finite",
+                (long long)j, f->positions[2 * j], f->positions[2 * j + 1]);
             goto done;
         }
     }
@@ -138,12 +154,14 @@ done:
 
 /* -------------------------------------------------------------------------------- geometry */
 
-static xpe_status check_length(const xpe_h5 *h, const char *name, const char *member, double value, xpe_error *err)
+static xpe_status check_length(const xpe_h5 *h, const char *name, const char *member, double value,
+                               xpe_error *err)
 {
     if (value > 0 && isfinite(value))
         return XPE_OK;
-    return xpe_h5_fail(h, err, "the %s in the file is %g m; a positive length is needed, give scan.geometry.%s", name,
-                       value, member);
+    return xpe_h5_fail(
+        h, err, "the %s in the file is %g m; a positive length is needed, give scan.geometry.%s",
+        name, value, member);
 }
 
 static xpe_status missing_geometry(const xpe_scan_file *f, xpe_error *err)
@@ -156,15 +174,18 @@ static xpe_status missing_geometry(const xpe_scan_file *f, xpe_error *err)
     const struct {
         double value;
         const char *name, *where, *member;
-    } needed[] = {{info->wavelength_m, "wavelength", facts->where_wavelength, "wavelength_m or energy_kev"},
-                  {info->detector_distance_m, "detector distance", facts->where_distance, "detector_distance_m"},
-                  {info->detector_pitch_m, "detector pitch", facts->where_pitch, "detector_pitch_m"}};
+    } needed[] = {
+        {info->wavelength_m, "wavelength", facts->where_wavelength, "wavelength_m or energy_kev"},
+        {info->detector_distance_m, "detector distance", facts->where_distance,
+         "detector_distance_m"},
+        {info->detector_pitch_m, "detector pitch", facts->where_pitch, "detector_pitch_m"}};
 
     for (size_t i = 0; i < 3; i++) {
         int n;
         if (needed[i].value != 0)
             continue;
-        n = snprintf(text + used, sizeof text - used, "%sno %s (looked for %s; give scan.geometry.%s)", used ? ", " : "",
+        n = snprintf(text + used, sizeof text - used,
+                     "%sno %s (looked for %s; give scan.geometry.%s)", used ? ", " : "",
                      needed[i].name, needed[i].where, needed[i].member);
         used += n > 0 && (size_t)n < sizeof text - used ? (size_t)n : sizeof text - used - 1;
     }
@@ -186,24 +207,34 @@ static xpe_status settle_geometry(xpe_scan_file *f, const xpe_read_options *o, x
     bool square = fabs(pitch[0] - pitch[1]) <= 1e-4 * fabs(pitch[0]);
 
     info->electrons = facts->electrons;
-    info->wavelength_m = o->wavelength_m > 0   ? o->wavelength_m
-                         : o->energy_kev > 0   ? xpe_wavelength(o->energy_kev, facts->electrons)
+    info->wavelength_m = o->wavelength_m > 0 ? o->wavelength_m
+                         : o->energy_kev > 0 ? xpe_wavelength(o->energy_kev, facts->electrons)
                          : facts->wavelength_m != 0 ? facts->wavelength_m
-                         : facts->energy_kev != 0   ? xpe_wavelength(facts->energy_kev, facts->electrons)
-                                                    : 0;
-    info->energy_kev = facts->electrons || info->wavelength_m <= 0 ? 0 : xpe_wavelength(info->wavelength_m, false);
-    info->detector_distance_m = o->detector_distance_m > 0 ? o->detector_distance_m : facts->distance_m;
+                         : facts->energy_kev != 0
+                             ? xpe_wavelength(facts->energy_kev, facts->electrons)
+                             : 0;
+    info->energy_kev =
+        facts->electrons || info->wavelength_m <= 0 ? 0 : xpe_wavelength(info->wavelength_m, false);
+    info->detector_distance_m =
+        o->detector_distance_m > 0 ? o->detector_distance_m : facts->distance_m;
     info->detector_pitch_m = o->detector_pitch_m > 0 ? o->detector_pitch_m : square ? pitch[0] : 0;
-    info->saturation = o->saturation > 0 ? o->saturation : facts->saturation > 0 ? facts->saturation : 0;
+    info->saturation = o->saturation > 0       ? o->saturation
+                       : facts->saturation > 0 ? facts->saturation
+                                               : 0;
     if (!square && o->detector_pitch_m > 0)
-        xpe_notes_add(&f->notes, "the file states detector pixels of %g m by %g m; %g m was used for both, as the job says",
+        xpe_notes_add(&f->notes,
+                      "the file states detector pixels of %g m by %g m; %g m was used for both, as "
+                      "the job says",
                       pitch[0], pitch[1], o->detector_pitch_m);
     if (!square && o->detector_pitch_m <= 0)
-        return xpe_h5_fail(&f->h, err, "detector pixels are %g m by %g m (rows, columns); square pixels are needed", pitch[0],
-                           pitch[1]);
+        return xpe_h5_fail(
+            &f->h, err,
+            "detector pixels are %g m by %g m (rows, columns); square pixels are needed", pitch[0],
+            pitch[1]);
     XPE_TRY(missing_geometry(f, err));
     XPE_TRY(check_length(&f->h, "wavelength", "wavelength_m", info->wavelength_m, err));
-    XPE_TRY(check_length(&f->h, "detector distance", "detector_distance_m", info->detector_distance_m, err));
+    XPE_TRY(check_length(&f->h, "detector distance", "detector_distance_m",
+                         info->detector_distance_m, err));
     XPE_TRY(check_length(&f->h, "detector pitch", "detector_pitch_m", info->detector_pitch_m, err));
 done:
     return st;
@@ -222,15 +253,17 @@ static xpe_status check_mask(xpe_scan_file *f, xpe_error *err)
         return XPE_OK;
     XPE_TRY(xpe_dset_open(d, &f->h, f->facts.mask, err));
     if (d->class != XPE_H5_NUMBER || d->is_float)
-        return xpe_h5_fail(&f->h, err, "mask '%s' is %s; integers are needed", d->path, d->type_text);
+        return xpe_h5_fail(&f->h, err, "mask '%s' is %s; integers are needed", d->path,
+                           d->type_text);
     if (d->rank == 2 && d->dims[0] == n && d->dims[1] == n)
         f->info.mask_frames = 1;
     else if (d->rank == 3 && d->dims[0] == J && d->dims[1] == n && d->dims[2] == n)
         f->info.mask_frames = f->info.num_frames;
     else
-        return xpe_h5_fail(&f->h, err, "mask '%s' has shape %s; [%llu][%llu] or [%llu][%llu][%llu] is needed", d->path,
-                           xpe_dset_shape(d, shape), (unsigned long long)n, (unsigned long long)n,
-                           (unsigned long long)J, (unsigned long long)n, (unsigned long long)n);
+        return xpe_h5_fail(
+            &f->h, err, "mask '%s' has shape %s; [%llu][%llu] or [%llu][%llu][%llu] is needed",
+            d->path, xpe_dset_shape(d, shape), (unsigned long long)n, (unsigned long long)n,
+            (unsigned long long)J, (unsigned long long)n, (unsigned long long)n);
 done:
     return st;
 }
@@ -267,14 +300,17 @@ xpe_status xpe_scan_file_mask(xpe_scan_file *f, uint8_t *out, xpe_error *err)
     for (int64_t first = 0; first < (int64_t)d->dims[0]; first += slab) {
         int64_t count = (int64_t)d->dims[0] - first < slab ? (int64_t)d->dims[0] - first : slab;
         /* negative flags (-1 = bad) must not be cut to 0, so they are read signed */
-        XPE_TRY(xpe_dset_read(d, &f->h, first, count, d->type == XPE_U64 ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64, flags,
+        XPE_TRY(xpe_dset_read(d, &f->h, first, count,
+                              d->type == XPE_U64 ? H5T_NATIVE_UINT64 : H5T_NATIVE_INT64, flags,
                               err));
         masked += flags_to_mask(out + first * row, flags, count * row, f->facts.mask_is_flags);
     }
     if (2 * masked > total)
-        st = xpe_h5_fail(&f->h, err, "mask '%s' hides %lld of %lld pixels, more than half; %s means masked, so it may have "
-                                     "the opposite meaning", d->path, (long long)masked, (long long)total,
-                         f->facts.mask_is_flags ? "not 0" : "1");
+        st = xpe_h5_fail(
+            &f->h, err,
+            "mask '%s' hides %lld of %lld pixels, more than half; %s means masked, so it may have "
+            "the opposite meaning",
+            d->path, (long long)masked, (long long)total, f->facts.mask_is_flags ? "not 0" : "1");
 done:
     free(flags);
     return st;
@@ -282,7 +318,8 @@ done:
 
 /* ------------------------------------------------------------------------------------ life */
 
-static xpe_status open_all(xpe_scan_file *f, const char *path, const xpe_read_options *o, xpe_error *err)
+static xpe_status open_all(xpe_scan_file *f, const char *path, const xpe_read_options *o,
+                           xpe_error *err)
 {
     xpe_status st = XPE_OK;
 
@@ -299,7 +336,8 @@ done:
     return st;
 }
 
-xpe_status xpe_scan_file_open(xpe_scan_file **out, const char *path, const xpe_read_options *options, xpe_error *err)
+xpe_status xpe_scan_file_open(xpe_scan_file **out, const char *path,
+                              const xpe_read_options *options, xpe_error *err)
 {
     static const xpe_read_options nothing = {.format = "auto"};
     xpe_status st;
@@ -358,9 +396,11 @@ xpe_scan xpe_scan_file_scan(const xpe_scan_file *f)
                       .detector_pitch_m = i->detector_pitch_m};
 }
 
-xpe_status xpe_scan_file_frames(xpe_scan_file *f, int64_t first, int64_t count, void *out, xpe_error *err)
+xpe_status xpe_scan_file_frames(xpe_scan_file *f, int64_t first, int64_t count, void *out,
+                                xpe_error *err)
 {
-    return xpe_dset_read(&f->frames, &f->h, first, count, xpe_h5_memory_type(f->info.type), out, err);
+    return xpe_dset_read(&f->frames, &f->h, first, count, xpe_h5_memory_type(f->info.type), out,
+                         err);
 }
 
 xpe_status xpe_scan_file_unchanged(const xpe_scan_file *f, xpe_error *err)
@@ -368,9 +408,9 @@ xpe_status xpe_scan_file_unchanged(const xpe_scan_file *f, xpe_error *err)
     return xpe_h5_unchanged(&f->h, err);
 }
 
-/* In the far field a probe fills at most half of the window n dx, and neighbours must overlap within
- * it.  A format that is not far-field by definition is refused beyond that: near-field scans are stored
- * in the same way, and a picture made of them would be wrong. */
+/* In the far field a probe fills at most half of the window n dx, and neighbours must overlap
+ * within it.  A format that is not far-field by definition is refused beyond that: near-field scans
+ * are stored in the same way, and a picture made of them would be wrong. */
 xpe_status xpe_scan_file_sampling(xpe_scan_file *f, xpe_error *err)
 {
     const xpe_scan_info *i = &f->info;
@@ -380,15 +420,19 @@ xpe_status xpe_scan_file_sampling(xpe_scan_file *f, xpe_error *err)
     if (step <= window / 2)
         return XPE_OK;
     if (f->facts.far_field_stated) {
-        xpe_notes_add(&f->notes, "neighbouring positions are %.4g m apart, more than half of the %.4g m that a frame of %lld "
-                                 "pixels spans; patches hardly overlap, so check positions and geometry", step, window,
-                      (long long)i->n);
+        xpe_notes_add(&f->notes,
+                      "neighbouring positions are %.4g m apart, more than half of the %.4g m that "
+                      "a frame of %lld "
+                      "pixels spans; patches hardly overlap, so check positions and geometry",
+                      step, window, (long long)i->n);
         return XPE_OK;
     }
-    return xpe_h5_fail(&f->h, err, "neighbouring positions are %.4g m apart, but in the far field a frame of %lld pixels "
-                                   "spans only %.4g m of the object and a probe at most half of it; this is near-field data "
-                                   "(not supported), or positions or geometry are in other units", step,
-                       (long long)i->n, window);
+    return xpe_h5_fail(
+        &f->h, err,
+        "neighbouring positions are %.4g m apart, but in the far field a frame of %lld pixels "
+        "spans only %.4g m of the object and a probe at most half of it; this is near-field data "
+        "(not supported), or positions or geometry are in other units",
+        step, (long long)i->n, window);
 }
 
 size_t xpe_scan_file_warnings(const xpe_scan_file *f)

@@ -20,14 +20,16 @@ static bool read_text(hid_t id, bool attribute, char *out, size_t size)
     hid_t type = attribute ? H5Aget_type(id) : H5Dget_type(id);
     hid_t space = attribute ? H5Aget_space(id) : H5Dget_space(id);
 
-    if (type < 0 || space < 0 || H5Tget_class(type) != H5T_STRING || H5Sget_simple_extent_npoints(space) != 1)
+    if (type < 0 || space < 0 || H5Tget_class(type) != H5T_STRING ||
+        H5Sget_simple_extent_npoints(space) != 1)
         goto done;
     if (H5Tis_variable_str(type) > 0) {
         char *text = NULL;
         hid_t memory = H5Tcopy(H5T_C_S1);
         H5Tset_size(memory, H5T_VARIABLE);
         H5Tset_cset(memory, H5Tget_cset(type));
-        if ((attribute ? H5Aread(id, memory, &text) : H5Dread(id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, &text)) >= 0 &&
+        if ((attribute ? H5Aread(id, memory, &text)
+                       : H5Dread(id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, &text)) >= 0 &&
             text) {
             snprintf(out, size, "%s", text);
             good = true;
@@ -37,7 +39,8 @@ static bool read_text(hid_t id, bool attribute, char *out, size_t size)
     } else {
         size_t bytes = H5Tget_size(type);
         char *text = bytes <= XPE_ATTR_BYTES_MAX ? calloc(1, bytes + 1) : NULL;
-        if (text && (attribute ? H5Aread(id, type, text) : H5Dread(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text)) >= 0) {
+        if (text && (attribute ? H5Aread(id, type, text)
+                               : H5Dread(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text)) >= 0) {
             snprintf(out, size, "%s", text);
             good = true;
         }
@@ -82,7 +85,8 @@ bool xpe_h5_text(xpe_h5 *h, const char *at, const char *name, char *out, size_t 
     hid_t object;
 
     out[0] = '\0';
-    if (xpe_h5_look(h, at) == XPE_H5_GROUP || xpe_h5_look(h, at) == XPE_H5_DATASET || strcmp(at, "/") == 0) {
+    if (xpe_h5_look(h, at) == XPE_H5_GROUP || xpe_h5_look(h, at) == XPE_H5_DATASET ||
+        strcmp(at, "/") == 0) {
         object = H5Oopen(h->file, at, h->lapl);
         if (object >= 0) {
             good = attribute_text(object, name, out, size);
@@ -110,8 +114,8 @@ static bool one_number(hid_t type, hid_t space)
 }
 
 /* found stays false where the attribute does not exist. */
-static xpe_status attribute_number(xpe_h5 *h, const char *at, const char *name, double *value, bool *found,
-                                   xpe_error *err)
+static xpe_status attribute_number(xpe_h5 *h, const char *at, const char *name, double *value,
+                                   bool *found, xpe_error *err)
 {
     xpe_status st = XPE_OK;
     hid_t object = H5Oopen(h->file, at, h->lapl), id = -1, type = -1, space = -1;
@@ -137,8 +141,8 @@ done:
     return st;
 }
 
-xpe_status xpe_h5_number(xpe_h5 *h, const char *at, const char *name, double *value, bool *found, char *units,
-                         xpe_error *err)
+xpe_status xpe_h5_number(xpe_h5 *h, const char *at, const char *name, double *value, bool *found,
+                         char *units, xpe_error *err)
 {
     xpe_status st = XPE_OK;
     char path[256];

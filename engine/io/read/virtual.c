@@ -9,9 +9,10 @@
 #define SOURCES_MAX 20000
 #define NAME_MAX_BYTES 1024
 
-/* The source file and dataset exist and can be read; `last` remembers what was checked before, since
- * a source often stands for many pieces. */
-static xpe_status check_source(xpe_h5 *h, const char *path, const char *file, const char *dataset, xpe_error *err)
+/* The source file and dataset exist and can be read; `last` remembers what was checked before,
+ * since a source often stands for many pieces. */
+static xpe_status check_source(xpe_h5 *h, const char *path, const char *file, const char *dataset,
+                               xpe_error *err)
 {
     xpe_status st = XPE_OK;
     char name[8192], reason[256] = "";
@@ -23,22 +24,31 @@ static xpe_status check_source(xpe_h5 *h, const char *path, const char *file, co
         return xpe_h5_fail(h, err, "dataset '%s' is virtual and cannot be put together: %s", path,
                            h->denied[0] ? h->denied : "a source has too long a name");
     if (!own) {
-        snprintf(name, sizeof name, "%s%s%s", file[0] == '/' ? "" : h->folder, file[0] == '/' ? "" : "/", file);
+        snprintf(name, sizeof name, "%s%s%s", file[0] == '/' ? "" : h->folder,
+                 file[0] == '/' ? "" : "/", file);
         source = H5Fopen(name, H5F_ACC_RDONLY, H5P_DEFAULT);
     }
     id = source < 0 ? -1 : H5Dopen2(source, dataset, h->lapl);
     plist = id < 0 ? -1 : H5Dget_create_plist(id);
     if (plist < 0)
-        st = xpe_h5_fail(h, err, "dataset '%s' is virtual and its source '%.150s' in '%.150s' cannot be opened", path,
-                         dataset, file);
+        st = xpe_h5_fail(
+            h, err, "dataset '%s' is virtual and its source '%.150s' in '%.150s' cannot be opened",
+            path, dataset, file);
     else if (H5Pget_layout(plist) == H5D_VIRTUAL)
-        st = xpe_h5_fail(h, err, "dataset '%s' is virtual and so is its source '%.150s' in '%.150s'; only one level is "
-                                 "followed", path, dataset, file);
+        st = xpe_h5_fail(
+            h, err,
+            "dataset '%s' is virtual and so is its source '%.150s' in '%.150s'; only one level is "
+            "followed",
+            path, dataset, file);
     else if (H5Pget_external_count(plist) > 0)
-        st = xpe_h5_fail(h, err, "dataset '%s' is virtual and its source '%.150s' keeps its data outside HDF5, which is "
-                                 "not allowed", path, dataset);
+        st = xpe_h5_fail(
+            h, err,
+            "dataset '%s' is virtual and its source '%.150s' keeps its data outside HDF5, which is "
+            "not allowed",
+            path, dataset);
     else if (!xpe_h5_filters_ready(id, reason, sizeof reason))
-        st = xpe_h5_fail(h, err, "dataset '%s' is virtual; source '%.100s': %s", path, dataset, reason);
+        st = xpe_h5_fail(h, err, "dataset '%s' is virtual; source '%.100s': %s", path, dataset,
+                         reason);
     if (plist >= 0)
         H5Pclose(plist);
     if (id >= 0)
@@ -65,7 +75,8 @@ xpe_status xpe_h5_check_virtual(xpe_h5 *h, hid_t dataset, const char *path, xpe_
     xpe_status st = XPE_OK;
     hid_t plist = H5Dget_create_plist(dataset), space = H5Dget_space(dataset);
     hssize_t total = space < 0 ? -1 : H5Sget_simple_extent_npoints(space), mapped = 0;
-    char file[NAME_MAX_BYTES], name[NAME_MAX_BYTES], last_file[NAME_MAX_BYTES] = "", last_name[NAME_MAX_BYTES] = "";
+    char file[NAME_MAX_BYTES], name[NAME_MAX_BYTES], last_file[NAME_MAX_BYTES] = "",
+                                                     last_name[NAME_MAX_BYTES] = "";
     size_t count = 0;
     bool unlimited = false;
 
@@ -74,7 +85,8 @@ xpe_status xpe_h5_check_virtual(xpe_h5 *h, hid_t dataset, const char *path, xpe_
         goto done;
     }
     if (count > SOURCES_MAX) {
-        st = xpe_h5_fail(h, err, "virtual dataset '%s' has %zu sources; at most %d are followed", path, count, SOURCES_MAX);
+        st = xpe_h5_fail(h, err, "virtual dataset '%s' has %zu sources; at most %d are followed",
+                         path, count, SOURCES_MAX);
         goto done;
     }
     for (size_t i = 0; i < count; i++) {
@@ -86,8 +98,11 @@ xpe_status xpe_h5_check_virtual(xpe_h5 *h, hid_t dataset, const char *path, xpe_
             goto done;
         }
         if (strchr(file, '%') || strchr(name, '%')) {
-            st = xpe_h5_fail(h, err, "virtual dataset '%s' names its sources by a pattern ('%.150s'), which is not "
-                                     "followed; give every source its own mapping", path, file);
+            st = xpe_h5_fail(
+                h, err,
+                "virtual dataset '%s' names its sources by a pattern ('%.150s'), which is not "
+                "followed; give every source its own mapping",
+                path, file);
             goto done;
         }
         unlimited = unlimited || points < 0;
@@ -98,8 +113,11 @@ xpe_status xpe_h5_check_virtual(xpe_h5 *h, hid_t dataset, const char *path, xpe_
         snprintf(last_name, sizeof last_name, "%s", name);
     }
     if (!unlimited && mapped < total)
-        st = xpe_h5_fail(h, err, "virtual dataset '%s' has sources for %lld of its %lld elements; the rest would read "
-                                 "as zeros", path, (long long)mapped, (long long)total);
+        st = xpe_h5_fail(
+            h, err,
+            "virtual dataset '%s' has sources for %lld of its %lld elements; the rest would read "
+            "as zeros",
+            path, (long long)mapped, (long long)total);
 done:
     if (space >= 0)
         H5Sclose(space);

@@ -1,12 +1,13 @@
 /* Files that appear whole.
  *
- * The file is written under a name of its own in the target folder and synced; a rename that refuses
- * to replace anything (or, where the file system has none, a hard link) then gives it its name, and the
- * folder is synced.  Room on the disk is asked for before the first byte, because HDF5 copes
- * badly with a full disk at close; what still goes wrong is reported with the system's words.
+ * The file is written under a name of its own in the target folder and synced; a rename that
+ * refuses to replace anything (or, where the file system has none, a hard link) then gives it its
+ * name, and the folder is synced.  Room on the disk is taken before the first byte: HDF5 1.10.8
+ * does not get over a flush that fails (it crashes in its own clean-up at exit, which is therefore
+ * switched off).  What still goes wrong is reported with the system's words.
  *
- * Calls to HDF5 remember the first failure and do nothing after it, so that what writes a file reads
- * as a list of what is in it. */
+ * Calls to HDF5 remember the first failure and do nothing after it, so that what writes a file
+ * reads as a list of what is in it. */
 #include "file.h"
 
 #include <errno.h>
@@ -24,6 +25,8 @@
 
 void xpe_write_init(void)
 {
+    H5dont_atexit(); /* its clean-up crashes after a failed close, and every file here is closed by
+                        hand */
     H5open();
     H5PLset_loading_state(0);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -31,7 +34,8 @@ void xpe_write_init(void)
 
 static xpe_status fail_errno(const xpe_file *f, xpe_error *err, const char *what, int code)
 {
-    return xpe_fail(err, XPE_IO, POINTER, "output.path '%.200s': %s: %s", f->path, what, strerror(code));
+    return xpe_fail(err, XPE_IO, POINTER, "output.path '%.200s': %s: %s", f->path, what,
+                    strerror(code));
 }
 
 /* ------------------------------------------------------------------------------- life of a file */
@@ -56,7 +60,8 @@ static xpe_status name_temporary(xpe_file *f, xpe_error *err)
         (size_t)snprintf(f->temporary, sizeof f->temporary, "%s/.%.200s.%016llx", f->folder, name,
                          (unsigned long long)number) >= sizeof f->temporary) {
         f->temporary[0] = '\0';
-        return xpe_fail(err, XPE_INVALID, POINTER, "output.path is too long (%zu bytes)", strlen(f->path));
+        return xpe_fail(err, XPE_INVALID, POINTER, "output.path is too long (%zu bytes)",
+                        strlen(f->path));
     }
     return XPE_OK;
 }
@@ -68,10 +73,13 @@ static xpe_status check_target(const xpe_file *f, xpe_error *err)
     if (lstat(f->path, &s) != 0)
         return errno == ENOENT ? XPE_OK : fail_errno(f, err, "cannot be written", errno);
     if (!f->overwrite)
-        return xpe_fail(err, XPE_INVALID, POINTER, "output.path '%.200s' exists; choose another name or set output.overwrite",
+        return xpe_fail(err, XPE_INVALID, POINTER,
+                        "output.path '%.200s' exists; choose another name or set output.overwrite",
                         f->path);
     if (!S_ISREG(s.st_mode))
-        return xpe_fail(err, XPE_INVALID, POINTER, "output.path '%.200s' is not a regular file, which is never replaced", f->path);
+        return xpe_fail(err, XPE_INVALID, POINTER,
+                        "output.path '%.200s' is not a regular file, which is never replaced",
+                        f->path);
     return XPE_OK;
 }
 
@@ -82,12 +90,30 @@ static xpe_status check_room(const xpe_file *f, int64_t bytes, xpe_error *err)
     if (fstatvfs(f->folder_fd, &v) != 0 || v.f_blocks == 0)
         return XPE_OK; /* a file system that does not say */
     if ((double)v.f_bavail * (double)v.f_frsize < (double)bytes)
-        return xpe_fail(err, XPE_IO, POINTER, "output.path '%.200s': the disk is full: %.1f MiB are needed, %.1f MiB are free",
-                        f->path, (double)bytes / 1048576, (double)v.f_bavail * (double)v.f_frsize / 1048576);
+        return xpe_fail(
+            err, XPE_IO, POINTER,
+            "output.path '%.200s': the disk is full: %.1f MiB are needed, %.1f MiB are free",
+            f->path, (double)bytes / 1048576, (double)v.f_bavail * (double)v.f_frsize / 1048576);
     return XPE_OK;
 }
 
-xpe_status xpe_file_create(xpe_file *f, const char *path, bool overwrite, int64_t bytes, xpe_error *err)
+/* Takes the blocks, size unchanged; HDF5 then writes into them and a truncate gives the rest back.
+ */
+static xpe_status take_room(const xpe_file *f, int fd, int64_t bytes, xpe_error *err)
+{
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) == 0 || errno == EOPNOTSUPP ||
+        errno == ENOSYS)
+        return XPE_OK;
+    return fail_errno(f, err, "there is no room for the file on its disk", errno);
+}
+
+static int open_temporary(const xpe_file *f, int flags)
+{
+    return open(f->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0666);
+}
+
+xpe_status xpe_file_create(xpe_file *f, const char *path, bool overwrite, int64_t bytes,
+                           xpe_error *err)
 {
     xpe_status st;
     hid_t fapl;
@@ -109,15 +135,17 @@ xpe_status xpe_file_create(xpe_file *f, const char *path, bool overwrite, int64_
     st = check_target(f, err);
     if (st == XPE_OK)
         st = check_room(f, bytes, err);
-    if (st == XPE_OK) {
-        fd = open(f->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (fd < 0)
+    fd = st == XPE_OK ? open_temporary(f, O_CREAT | O_EXCL) : -1;
+    if (fd < 0) {
+        if (st == XPE_OK)
             st = fail_errno(f, err, "a file cannot be created in its folder", errno);
-        else
-            close(fd);
-    }
-    if (st != XPE_OK) {
         f->temporary[0] = '\0';
+        xpe_file_release(f);
+        return st;
+    }
+    st = take_room(f, fd, bytes, err);
+    if (st != XPE_OK) {
+        close(fd);
         xpe_file_release(f);
         return st;
     }
@@ -128,10 +156,14 @@ xpe_status xpe_file_create(xpe_file *f, const char *path, bool overwrite, int64_
     H5Eclear2(H5E_DEFAULT);
     f->id = H5Fcreate(f->temporary, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
     H5Pclose(fapl);
-    if (f->id < 0) {
-        st = xpe_fail(err, XPE_IO, POINTER, "output.path '%.200s': HDF5 cannot create the file", f->path);
+    if (f->id >= 0)
+        st = take_room(f, fd, bytes, err); /* creating emptied the file */
+    close(fd);
+    if (f->id < 0)
+        st = xpe_fail(err, XPE_IO, POINTER, "output.path '%.200s': HDF5 cannot create the file",
+                      f->path);
+    if (st != XPE_OK)
         xpe_file_release(f);
-    }
     return st;
 }
 
@@ -179,32 +211,35 @@ static xpe_status failure(const xpe_file *f, xpe_error *err)
     return xpe_fail(err, XPE_IO, POINTER, "output.path '%.150s': %s", f->path, f->reason);
 }
 
-static herr_t innermost(unsigned n, const H5E_error2_t *e, void *data)
+typedef struct innermost {
+    char text[160];
+    int code; /* errno, where HDF5 states one */
+} innermost;
+
+/* "file write failed: time = ..., errno = 28, error message = '...', ..." */
+static herr_t look_inside(unsigned n, const H5E_error2_t *e, void *data)
 {
-    char *out = data;
+    innermost *in = data;
+    const char *code = e->desc ? strstr(e->desc, "errno = ") : NULL;
 
     (void)n;
-    if (out[0] == '\0' && e->desc)
-        snprintf(out, 160, "%s", e->desc);
+    if (in->text[0] == '\0' && e->desc)
+        snprintf(in->text, sizeof in->text, "%s", e->desc);
+    if (code && in->code == 0)
+        in->code = (int)strtol(code + strlen("errno = "), NULL, 10);
     return 0;
 }
 
-/* "file write failed: time = ..., errno = 28, error message = 'No space left on device', ..." */
 static void note_failure(xpe_file *f, const char *what)
 {
-    char text[160] = "", *words, *end;
+    innermost in = {.code = 0};
 
     if (!f->failed) {
-        H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, text);
-        words = strstr(text, "error message = '");
-        if (words) {
-            words += strlen("error message = '");
-            end = strchr(words, '\'');
-            if (end)
-                *end = '\0';
-        }
+        H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look_inside, &in);
         snprintf(f->reason, sizeof f->reason, "%s cannot be written: %s", what,
-                 words ? words : text[0] ? text : "no reason given");
+                 in.code      ? strerror(in.code)
+                 : in.text[0] ? in.text
+                              : "no reason given");
     }
     f->failed = true;
     H5Eclear2(H5E_DEFAULT);
@@ -213,6 +248,7 @@ static void note_failure(xpe_file *f, const char *what)
 xpe_status xpe_file_finish(xpe_file *f, xpe_written *out, xpe_error *err)
 {
     xpe_status st = XPE_OK;
+    struct stat s;
     int fd = -1;
     herr_t closed;
 
@@ -228,16 +264,19 @@ xpe_status xpe_file_finish(xpe_file *f, xpe_written *out, xpe_error *err)
         st = failure(f, err);
         goto done;
     }
-    fd = open(f->temporary, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0 || fsync(fd) != 0) {
+    fd = open_temporary(f, 0);
+    if (fd < 0 || fstat(fd, &s) != 0 || ftruncate(fd, s.st_size) != 0 || fsync(fd) != 0) {
         st = fail_errno(f, err, "cannot be synced", errno);
         goto done;
     }
     st = describe(f, fd, out, err);
     if (st == XPE_OK && give_name(f) != 0)
-        st = errno == EEXIST ? xpe_fail(err, XPE_INVALID, POINTER, "output.path '%.200s' exists by now; choose another name or "
-                                                              "set output.overwrite", f->path)
-                             : fail_errno(f, err, "cannot be given its name", errno);
+        st = errno == EEXIST
+                 ? xpe_fail(err, XPE_INVALID, POINTER,
+                            "output.path '%.200s' exists by now; choose another name or "
+                            "set output.overwrite",
+                            f->path)
+                 : fail_errno(f, err, "cannot be given its name", errno);
     if (st == XPE_OK) {
         f->temporary[0] = '\0';
         if (fsync(f->folder_fd) != 0 && errno != EINVAL && errno != ENOTSUP)
@@ -276,8 +315,8 @@ void xpe_put_group(xpe_file *f, const char *path)
         note_failure(f, path);
 }
 
-void xpe_put_array(xpe_file *f, const char *path, hid_t file_type, hid_t memory_type, int rank, const hsize_t *dims,
-                   const void *data, bool compress)
+void xpe_put_array(xpe_file *f, const char *path, hid_t file_type, hid_t memory_type, int rank,
+                   const hsize_t *dims, const void *data, bool compress)
 {
     hsize_t chunk[3] = {1, 1, 1};
     hid_t space, plist, id;
@@ -303,9 +342,11 @@ void xpe_put_array(xpe_file *f, const char *path, hid_t file_type, hid_t memory_
 }
 
 /* A compound {r, i} of little-endian floats, which h5py opens as complex64. */
-void xpe_put_complex(xpe_file *f, const char *path, int rank, const hsize_t *dims, const xpe_c32 *data)
+void xpe_put_complex(xpe_file *f, const char *path, int rank, const hsize_t *dims,
+                     const xpe_c32 *data)
 {
-    hid_t file_type = H5Tcreate(H5T_COMPOUND, 8), memory_type = H5Tcreate(H5T_COMPOUND, sizeof *data);
+    hid_t file_type = H5Tcreate(H5T_COMPOUND, 8),
+          memory_type = H5Tcreate(H5T_COMPOUND, sizeof *data);
 
     H5Tinsert(file_type, "r", 0, H5T_IEEE_F32LE);
     H5Tinsert(file_type, "i", 4, H5T_IEEE_F32LE);
@@ -342,7 +383,8 @@ void xpe_put_string(xpe_file *f, const char *path, const char *text)
     H5Sclose(space);
 }
 
-void xpe_put_strings(xpe_file *f, const char *path, hsize_t rows, hsize_t cols, const char *const *texts)
+void xpe_put_strings(xpe_file *f, const char *path, hsize_t rows, hsize_t cols,
+                     const char *const *texts)
 {
     const hsize_t dims[2] = {rows, cols};
     hid_t type;
@@ -355,8 +397,8 @@ void xpe_put_strings(xpe_file *f, const char *path, hsize_t rows, hsize_t cols, 
 }
 
 /* An attribute of any kind; count 0 = a single value. */
-static void put_attr(xpe_file *f, const char *at, const char *name, hid_t file_type, hid_t memory_type, hsize_t count,
-                     const void *data)
+static void put_attr(xpe_file *f, const char *at, const char *name, hid_t file_type,
+                     hid_t memory_type, hsize_t count, const void *data)
 {
     hid_t object, space, id;
 
@@ -383,7 +425,8 @@ void xpe_attr_text(xpe_file *f, const char *at, const char *name, const char *te
     H5Tclose(type);
 }
 
-void xpe_attr_texts(xpe_file *f, const char *at, const char *name, const char *const *texts, hsize_t count)
+void xpe_attr_texts(xpe_file *f, const char *at, const char *name, const char *const *texts,
+                    hsize_t count)
 {
     hid_t type = text_type();
 
@@ -391,7 +434,8 @@ void xpe_attr_texts(xpe_file *f, const char *at, const char *name, const char *c
     H5Tclose(type);
 }
 
-void xpe_attr_doubles(xpe_file *f, const char *at, const char *name, const double *values, hsize_t count)
+void xpe_attr_doubles(xpe_file *f, const char *at, const char *name, const double *values,
+                      hsize_t count)
 {
     put_attr(f, at, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, count, values);
 }

@@ -1,9 +1,10 @@
-/* A result file: /sample and /run as the reference program writes them, /entry for viewers of NeXus.
+/* A result file: /sample and /run as the reference program writes them, /entry for viewers of
+ * NeXus.
  *
- * /sample/{object, probe}, attributes pixel_pitch and origin.  /run: parameters with their origin, data
- * error, positions used, coverage, and beyond the reference program the job document, frame list, mask,
- * versions and the hash of the scan.  /entry/object is an NXdata whose signal is the phase, reached by
- * `default` from the root, so that a viewer opens on it. */
+ * /sample/{object, probe}, attributes pixel_pitch and origin.  /run: parameters with their origin,
+ * data error, positions used, coverage, and beyond the reference program the job document, frame
+ * list, mask, versions and the hash of the scan.  /entry/object is an NXdata whose signal is the
+ * phase, reached by `default` from the root, so that a viewer opens on it. */
 #include "file.h"
 
 #include <math.h>
@@ -39,7 +40,8 @@ static void put_parameters(xpe_file *f, const xpe_result *r)
     }
     for (size_t i = 0; i < r->parameter_count; i++) {
         const xpe_parameter *p = &r->parameters[i];
-        const char *row[4] = {p->name, p->value, p->units ? p->units : "", p->origin ? p->origin : ""};
+        const char *row[4] = {p->name, p->value, p->units ? p->units : "",
+                              p->origin ? p->origin : ""};
         memcpy(table + 4 * i, row, sizeof row);
     }
     xpe_put_strings(f, "/run/parameters", r->parameter_count, 4, table);
@@ -55,19 +57,25 @@ static void put_run(xpe_file *f, const xpe_result *r)
 
     xpe_put_group(f, "/run");
     if (r->coverage)
-        xpe_put_array(f, "/run/coverage", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, object, r->coverage, false);
-    xpe_put_array(f, "/run/probe_positions", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 2, positions, r->positions, false);
+        xpe_put_array(f, "/run/coverage", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, object, r->coverage,
+                      false);
+    xpe_put_array(f, "/run/probe_positions", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 2, positions,
+                  r->positions, false);
     xpe_attr_text(f, "/run/probe_positions", "units", "m");
     xpe_attr_text(f, "/run/probe_positions", "order", "row, column");
-    xpe_put_array(f, "/run/data_error", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 1, &iterations, r->data_error, false);
+    xpe_put_array(f, "/run/data_error", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 1, &iterations,
+                  r->data_error, false);
     if (r->gain)
-        xpe_put_array(f, "/run/position_gain", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 1, &frames, r->gain, false);
+        xpe_put_array(f, "/run/position_gain", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 1, &frames,
+                      r->gain, false);
     if (r->frame_list)
-        xpe_put_array(f, "/run/frame_list", H5T_STD_I64LE, H5T_NATIVE_INT64, 1, &frames, r->frame_list, false);
+        xpe_put_array(f, "/run/frame_list", H5T_STD_I64LE, H5T_NATIVE_INT64, 1, &frames,
+                      r->frame_list, false);
     if (r->mask && r->mask_frames > 0) {
         const hsize_t mask[3] = {(hsize_t)r->mask_frames, (hsize_t)r->n, (hsize_t)r->n};
         bool one = r->mask_frames == 1;
-        xpe_put_array(f, "/run/mask", H5T_STD_U8LE, H5T_NATIVE_UINT8, one ? 2 : 3, one ? mask + 1 : mask, r->mask, true);
+        xpe_put_array(f, "/run/mask", H5T_STD_U8LE, H5T_NATIVE_UINT8, one ? 2 : 3,
+                      one ? mask + 1 : mask, r->mask, true);
         xpe_attr_text(f, "/run/mask", "convention", "1 = masked");
     }
     put_parameters(f, r);
@@ -82,7 +90,8 @@ static void put_run(xpe_file *f, const xpe_result *r)
     xpe_attr_text(f, "/run", "scan_sha256", r->scan_sha256);
 }
 
-/* The frame list of a run that used all frames in order is written out too: no reader has to guess. */
+/* The frame list of a run that used all frames in order is written out too: no reader has to guess.
+ */
 static void put_frame_list(xpe_file *f, const xpe_result *r)
 {
     const hsize_t frames = (hsize_t)r->num_frames;
@@ -94,11 +103,13 @@ static void put_frame_list(xpe_file *f, const xpe_result *r)
     for (int64_t j = 0; list && j < r->num_frames; j++)
         list[j] = j;
     if (list)
-        xpe_put_array(f, "/run/frame_list", H5T_STD_I64LE, H5T_NATIVE_INT64, 1, &frames, list, false);
+        xpe_put_array(f, "/run/frame_list", H5T_STD_I64LE, H5T_NATIVE_INT64, 1, &frames, list,
+                      false);
     free(list);
 }
 
-static void put_axis(xpe_file *f, const char *path, const char *name, int64_t count, double origin, double pitch)
+static void put_axis(xpe_file *f, const char *path, const char *name, int64_t count, double origin,
+                     double pitch)
 {
     const hsize_t size = (hsize_t)count;
     double *values = malloc((size_t)count * sizeof *values);
@@ -127,13 +138,17 @@ static void put_nexus(xpe_file *f, const xpe_result *r)
     xpe_put_group(f, "/entry/object");
     for (int64_t i = 0; i < count; i++)
         image[i] = atan2f(r->object[i].im, r->object[i].re);
-    xpe_put_array(f, "/entry/object/phase", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, object, image, false);
+    xpe_put_array(f, "/entry/object/phase", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, object, image,
+                  false);
     for (int64_t i = 0; i < count; i++)
         image[i] = hypotf(r->object[i].re, r->object[i].im);
-    xpe_put_array(f, "/entry/object/magnitude", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, object, image, false);
+    xpe_put_array(f, "/entry/object/magnitude", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, object, image,
+                  false);
     free(image);
-    put_axis(f, "/entry/object/y", "row position", r->grid->rows, r->grid->origin_m[0], r->grid->pitch_m);
-    put_axis(f, "/entry/object/x", "column position", r->grid->cols, r->grid->origin_m[1], r->grid->pitch_m);
+    put_axis(f, "/entry/object/y", "row position", r->grid->rows, r->grid->origin_m[0],
+             r->grid->pitch_m);
+    put_axis(f, "/entry/object/x", "column position", r->grid->cols, r->grid->origin_m[1],
+             r->grid->pitch_m);
     xpe_attr_text(f, "/entry/object/phase", "units", "rad");
     xpe_attr_text(f, "/entry/object/phase", "long_name", "object phase");
     xpe_attr_text(f, "/entry/object/phase", "interpretation", "image");
@@ -153,12 +168,16 @@ static void put_nexus(xpe_file *f, const xpe_result *r)
     xpe_attr_text(f, "/", "default", "entry");
 }
 
-xpe_status xpe_result_write(xpe_written *out, const char *path, bool overwrite, const xpe_result *r, xpe_error *err)
+xpe_status xpe_result_write(xpe_written *out, const char *path, bool overwrite, const xpe_result *r,
+                            xpe_error *err)
 {
     xpe_file f;
     xpe_status st;
     int64_t pixels = r->grid->rows * r->grid->cols, probe = r->probe_modes * r->n * r->n;
-    int64_t bytes = 20 * pixels + 8 * probe + 32 * r->num_frames + r->mask_frames * r->n * r->n / 8 + (1 << 20);
+    int64_t bytes = 20 * pixels + 8 * probe + 32 * r->num_frames +
+                    r->mask_frames * (r->n * r->n + 128) +
+                    8 * (r->iterations + r->grid->rows + r->grid->cols) +
+                    (int64_t)(r->job ? strlen(r->job) : 0) + (1 << 20);
 
     memset(out, 0, sizeof *out);
     st = xpe_file_create(&f, path, overwrite, bytes, err);

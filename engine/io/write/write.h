@@ -1,8 +1,8 @@
 /* Scans and results into files: HDF5 that the reference program (PyPI's xptycho) opens too.
  *
- * A file appears under its final name only when it is whole: it is written beside it, synced, closed and
- * renamed.  Arrays are borrowed for the call.  Threads: one thread of the process at a time.  Call
- * xpe_write_init once before the first write. */
+ * A file appears under its final name only when it is whole: it is written beside it, synced,
+ * closed and renamed.  Arrays are borrowed for the call.  Threads: one thread of the process at a
+ * time.  Call xpe_write_init once before the first write. */
 #ifndef XPE_WRITE_H
 #define XPE_WRITE_H
 
@@ -15,8 +15,8 @@ extern "C" {
 void xpe_write_init(void); /* switches HDF5's plugins and error printing off */
 
 /* One row of /run/parameters; origin is "given", "file", "derived" or "default".  The reference
- * program's viewer looks for the row `probe` with the value "known" or "estimated", and `mode_schedule`
- * with a value like "(20, 40)". */
+ * program's viewer looks for the row `probe` with the value "known" or "estimated", and
+ * `mode_schedule` with a value like "(20, 40)". */
 typedef struct xpe_parameter {
     const char *name, *value, *units, *origin;
 } xpe_parameter;

@@ -1,0 +1,130 @@
+/* Files that appear whole or not at all (engine/io/write/file.c). */
+#include "io/read/read.h"
+#include "sample.h"
+#include "temporary.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/resource.h>
+
+#include <cmocka.h>
+
+static char folder[256], path[512];
+static sample s;
+
+static int set_up(void **state)
+{
+    (void)state;
+    sample_make(&s);
+    snprintf(path, sizeof path, "%s/out.h5", temporary_make(folder, sizeof folder));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    temporary_remove(folder);
+    return 0;
+}
+
+static void an_existing_file_is_kept_without_overwrite(void **state)
+{
+    xpe_written first, second;
+    xpe_error err;
+
+    (void)state;
+    assert_int_equal(xpe_result_write(&first, path, false, &s.result, &err), XPE_OK);
+    assert_int_equal(xpe_result_write(&second, path, false, &s.result, &err), XPE_INVALID);
+    assert_string_equal(err.pointer, "/output/path");
+    assert_non_null(strstr(err.text, "exists"));
+    assert_int_equal(temporary_count(folder), 1);
+    assert_int_equal(xpe_result_write(&second, path, true, &s.result, &err), XPE_OK);
+    assert_int_equal(temporary_count(folder), 1);
+    assert_int_not_equal(first.inode, second.inode);
+}
+
+static void only_regular_files_are_replaced(void **state)
+{
+    xpe_written written;
+    xpe_error err;
+
+    (void)state;
+    assert_int_equal(symlink("/dev/null", path), 0);
+    assert_int_equal(xpe_result_write(&written, path, true, &s.result, &err), XPE_INVALID);
+    assert_non_null(strstr(err.text, "not a regular file"));
+    assert_int_equal(temporary_count(folder), 1);
+}
+
+static void a_missing_folder_and_a_missing_name_are_told(void **state)
+{
+    char other[600];
+    xpe_written written;
+    xpe_error err;
+
+    (void)state;
+    snprintf(other, sizeof other, "%s/none/out.h5", folder);
+    assert_int_equal(xpe_result_write(&written, other, false, &s.result, &err), XPE_IO);
+    assert_non_null(strstr(err.text, "No such file"));
+    snprintf(other, sizeof other, "%s/", folder);
+    assert_int_equal(xpe_result_write(&written, other, false, &s.result, &err), XPE_INVALID);
+    assert_int_equal(temporary_count(folder), 0);
+}
+
+/* A limit on file sizes stands for a disk that fills up in mid-write. */
+static void a_write_that_fails_leaves_nothing_and_says_why(void **state)
+{
+    struct rlimit before, small = {4096, RLIM_INFINITY};
+    xpe_written written;
+    xpe_error err;
+    xpe_status st;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    st = xpe_result_write(&written, path, false, &s.result, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(st, XPE_IO);
+    assert_non_null(strstr(err.text, strerror(EFBIG)));
+    assert_int_equal(temporary_count(folder), 0);
+    /* and the next one is none the worse */
+    assert_int_equal(xpe_result_write(&written, path, false, &s.result, &err), XPE_OK);
+    assert_true(xpe_file_is_result(path));
+}
+
+static void more_than_the_disk_has_is_refused_before_writing(void **state)
+{
+    xpe_written written;
+    xpe_error err;
+    xpe_grid huge = s.grid;
+
+    (void)state;
+    huge.rows = (int64_t)1 << 29; /* 20 * 2^58 bytes: nothing of it is touched */
+    huge.cols = (int64_t)1 << 29;
+    s.result.grid = &huge;
+    assert_int_equal(xpe_result_write(&written, path, false, &s.result, &err), XPE_IO);
+    assert_non_null(strstr(err.text, "the disk is full"));
+    assert_int_equal(temporary_count(folder), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(an_existing_file_is_kept_without_overwrite, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(only_regular_files_are_replaced, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_missing_folder_and_a_missing_name_are_told, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_write_that_fails_leaves_nothing_and_says_why, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(more_than_the_disk_has_is_refused_before_writing, set_up,
+                                        tear_down),
+    };
+
+    xpe_write_init();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
