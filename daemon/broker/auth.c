@@ -1,0 +1,266 @@
+/* See auth.h. */
+#include "auth.h"
+
+#include "log.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <nettle/base16.h>
+#include <nettle/memops.h>
+#include <nettle/sha2.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TOKENS_MAX 1024
+#define TOKEN_BYTES 32
+
+typedef struct token {
+    uint8_t sha[SHA256_DIGEST_SIZE];
+    uid_t uid;
+    char name[64];
+} token;
+
+struct xpd_auth {
+    token *tokens;
+    size_t count;
+};
+
+static void sha256(uint8_t out[SHA256_DIGEST_SIZE], const void *data, size_t length)
+{
+    struct sha256_ctx context;
+    sha256_init(&context);
+    sha256_update(&context, length, data);
+    sha256_digest(&context, SHA256_DIGEST_SIZE, out);
+}
+
+void xpd_sha256_hex(char out[65], const void *data, size_t length)
+{
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    sha256(digest, data, length);
+    base16_encode_update(out, sizeof digest, digest);
+    out[64] = '\0';
+}
+
+static bool decode_sha(uint8_t out[SHA256_DIGEST_SIZE], const char *hex)
+{
+    struct base16_decode_ctx context;
+    size_t length = SHA256_DIGEST_SIZE;
+
+    if (strlen(hex) != 2 * SHA256_DIGEST_SIZE)
+        return false;
+    base16_decode_init(&context);
+    return base16_decode_update(&context, &length, out, 2 * SHA256_DIGEST_SIZE, hex) &&
+           base16_decode_final(&context) && length == SHA256_DIGEST_SIZE;
+}
+
+/* Remembered, since the user database may be a slow server: asked once a uid, not once a request. */
+void xpd_user_name(char *out, size_t size, uid_t uid)
+{
+    static struct {
+        bool known;
+        uid_t uid;
+        char name[64];
+    } names[64];
+    struct passwd entry, *found = NULL;
+    char buffer[4096];
+    size_t slot = uid % 64;
+
+    if (!names[slot].known || names[slot].uid != uid) {
+        names[slot].known = true;
+        names[slot].uid = uid;
+        if (getpwuid_r(uid, &entry, buffer, sizeof buffer, &found) == 0 && found)
+            snprintf(names[slot].name, sizeof names[slot].name, "%s", found->pw_name);
+        else
+            snprintf(names[slot].name, sizeof names[slot].name, "%lu", (unsigned long)uid);
+    }
+    snprintf(out, size, "%s", names[slot].name);
+}
+
+static bool find_uid(uid_t *out, const char *user)
+{
+    struct passwd entry, *found = NULL;
+    char buffer[4096], *end = NULL;
+
+    if (isdigit((unsigned char)user[0])) {
+        unsigned long number = strtoul(user, &end, 10);
+        *out = (uid_t)number;
+        return !*end && number < (uid_t)-1;
+    }
+    if (getpwnam_r(user, &entry, buffer, sizeof buffer, &found) != 0 || !found)
+        return false;
+    *out = found->pw_uid;
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------- files */
+
+static bool add_token(xpd_auth *auth, const token *t)
+{
+    token *more = realloc(auth->tokens, (auth->count + 1) * sizeof *more);
+    if (!more)
+        return false;
+    auth->tokens = more;
+    auth->tokens[auth->count++] = *t;
+    return true;
+}
+
+static bool parse_line(xpd_auth *auth, char *text, const char *path, int number, xpd_error *err)
+{
+    char *rest = NULL;
+    token t = {.uid = 0};
+
+    text[strcspn(text, "\r\n")] = '\0';
+    while (*text == ' ' || *text == '\t')
+        text++;
+    if (!*text || *text == '#')
+        return true;
+    const char *name = strtok_r(text, ":", &rest), *user = strtok_r(NULL, ":", &rest), *sha = strtok_r(NULL, ": \t", &rest);
+    if (!name || !user || !sha || !decode_sha(t.sha, sha))
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "token file '%s', line %d: not 'name:user:sha256 in 64 hex digits'", path, number);
+    if (!find_uid(&t.uid, user))
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "token file '%s', line %d: there is no user '%s'", path, number, user);
+    if (auth->count == TOKENS_MAX)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "token file '%s': more than %d tokens", path, TOKENS_MAX);
+    snprintf(t.name, sizeof t.name, "%s", name);
+    return add_token(auth, &t) || xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
+}
+
+bool xpd_auth_load(xpd_auth **out, const char *path, xpd_error *err)
+{
+    xpd_auth *auth = calloc(1, sizeof *auth);
+    FILE *file = NULL;
+    char text[512];
+    bool ok = false;
+
+    *out = NULL;
+    if (!auth)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
+    if (path && !(file = fopen(path, "re"))) {
+        xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "token file '%s' cannot be read: %s", path, strerror(errno));
+        goto done;
+    }
+    for (int number = 1; file && fgets(text, sizeof text, file); number++) {
+        if (!parse_line(auth, text, path, number, err))
+            goto done;
+    }
+    *out = auth;
+    auth = NULL;
+    ok = true;
+done:
+    if (file)
+        fclose(file);
+    xpd_auth_destroy(auth);
+    return ok;
+}
+
+/* A token written by an earlier start is kept, so that clients survive a restart. */
+static bool read_token(char hex[2 * TOKEN_BYTES + 1], const char *path)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return false;
+    bool good = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 077) == 0 &&
+                read(fd, hex, 2 * TOKEN_BYTES) == 2 * TOKEN_BYTES;
+    close(fd);
+    hex[2 * TOKEN_BYTES] = '\0';
+    return good && strspn(hex, "0123456789abcdef") == 2 * TOKEN_BYTES;
+}
+
+static bool write_token(char hex[2 * TOKEN_BYTES + 1], const char *path, xpd_error *err)
+{
+    uint8_t bytes[TOKEN_BYTES];
+    char beside[4096];
+
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "no random bytes: %s", strerror(errno));
+    base16_encode_update(hex, sizeof bytes, bytes);
+    hex[2 * TOKEN_BYTES] = '\0';
+    snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
+    unlink(beside);
+    int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    bool ok = fd >= 0 && dprintf(fd, "%s\n", hex) == 2 * TOKEN_BYTES + 1;
+    if (fd >= 0 && close(fd) != 0)
+        ok = false;
+    if (!ok || rename(beside, path) != 0)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "token file '%s' cannot be written: %s", path, strerror(errno));
+    return true;
+}
+
+bool xpd_auth_user(xpd_auth **out, const char *path, xpd_error *err)
+{
+    char hex[2 * TOKEN_BYTES + 1];
+    token t = {.uid = geteuid(), .name = "user"};
+    xpd_auth *auth;
+
+    *out = NULL;
+    if (!read_token(hex, path) && !write_token(hex, path, err))
+        return false;
+    sha256(t.sha, hex, 2 * TOKEN_BYTES);
+    auth = calloc(1, sizeof *auth);
+    if (!auth || !add_token(auth, &t)) {
+        xpd_auth_destroy(auth);
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
+    }
+    *out = auth;
+    return true;
+}
+
+void xpd_auth_destroy(xpd_auth *auth)
+{
+    if (!auth)
+        return;
+    free(auth->tokens);
+    free(auth);
+}
+
+/* ------------------------------------------------------------------------------------- check */
+
+static bool check_token(const xpd_auth *auth, xpd_caller *out, const char *text, xpd_error *err)
+{
+    uint8_t sha[SHA256_DIGEST_SIZE];
+    const token *found = NULL;
+
+    sha256(sha, text, strlen(text));
+    /* every token is compared, so the time does not say where it matched */
+    for (size_t i = 0; i < auth->count; i++) {
+        if (memeql_sec(sha, auth->tokens[i].sha, sizeof sha))
+            found = &auth->tokens[i];
+    }
+    if (!found)
+        return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "", "the token is not known");
+    out->uid = found->uid;
+    return true;
+}
+
+bool xpd_auth_check(const xpd_auth *auth, xpd_caller *out, const char *authorization, int fd, xpd_error *err)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+
+    if (authorization) {
+        if (strncasecmp(authorization, "Bearer ", 7) != 0)
+            return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "", "the Authorization header is not 'Bearer TOKEN'");
+        authorization += 7;
+        while (*authorization == ' ')
+            authorization++;
+        if (!check_token(auth, out, authorization, err))
+            return false;
+    } else if (fd < 0) {
+        return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "", "no token; send 'Authorization: Bearer TOKEN'");
+    } else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+        return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "", "the peer's uid is not known: %s", strerror(errno));
+    } else {
+        out->uid = peer.uid; /* the pid is not used: it may belong to someone else by now */
+    }
+    xpd_user_name(out->user, sizeof out->user, out->uid);
+    return true;
+}

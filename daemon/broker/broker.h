@@ -1,0 +1,63 @@
+/* The broker's whole state.  One thread, the loop, reads and writes all of it; modules take it as
+ * their first argument, `b`. */
+#ifndef XPD_BROKER_H
+#define XPD_BROKER_H
+
+#include "auth.h"
+#include "config.h"
+#include "loop.h"
+#include "queue.h"
+#include "store.h"
+
+#include <limits.h>
+
+struct xpd_http;
+struct xpd_stream;
+struct xpd_wait;
+struct xpd_submission;
+struct xpd_worker;
+struct xpd_run;
+struct xpd_bridge;
+
+/* State changes of all jobs, for GET /v1/events: the newest lines with their owner. */
+#define XPD_FEED_RING 2048
+typedef struct xpd_feed_line {
+    uid_t uid;
+    char *line; /* JSON with newline, `job` included */
+} xpd_feed_line;
+
+typedef struct xpd_broker {
+    xpd_config config;
+    xpd_loop loop;
+    xpd_auth *auth;
+
+    xpd_store *store;
+    xpd_source store_source;
+    xpd_timer store_retry;
+    bool state_full;     /* the last commit found the disk full */
+    int64_t state_free;  /* bytes, looked up now and then */
+
+    xpd_table jobs;
+    xpd_queue queue;
+
+    struct xpd_http *http;
+    int64_t parked;             /* requests whose answer comes later */
+    struct xpd_stream *streams; /* all open event streams */
+    xpd_timer stream_timer;
+    struct xpd_wait *waits;     /* long polls */
+    xpd_feed_line feed[XPD_FEED_RING]; /* line number k at k % size */
+    int64_t feed_next;
+
+    struct xpd_submission *submissions; /* not answered yet */
+    struct xpd_worker *worker;
+    struct xpd_run *run;       /* the job that holds the worker, or NULL */
+    struct xpd_bridge *bridge; /* xptycho-zmq, or NULL */
+
+    bool ready;    /* state loaded, listening */
+    bool stopping; /* no new work */
+    bool closing;  /* streams and long polls end */
+    bool failed;   /* the state cannot be trusted: exit 1 */
+    char results_dir[PATH_MAX], jobs_dir[PATH_MAX];
+} xpd_broker;
+
+#endif

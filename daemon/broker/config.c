@@ -1,0 +1,477 @@
+/* See config.h.  The file is INI, parsed by libinih; a key may be given several times where the
+ * option is a list. */
+#include "config.h"
+
+#include "log.h"
+
+#include <errno.h>
+#include <ini.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef enum kind { FLAG, TEXT, PATH, LIST, PATHS, INTEGER, OCTAL } kind;
+
+typedef struct option {
+    const char *section, *key; /* in the file; section NULL = command line only */
+    const char *flag;          /* on the command line, without the dashes */
+    kind kind;
+    size_t offset;
+    int64_t minimum, maximum;
+    const char *initial; /* NULL = not set */
+    const char *help;
+} option;
+
+#define AT(member) offsetof(xpd_config, member)
+
+static const option options[] = {
+    {NULL, NULL, "user", FLAG, AT(user), 0, 0, NULL,
+     "run for the calling user alone: own folders, own rights, a token file"},
+    {NULL, NULL, "config", PATH, AT(config_file), 0, 0, NULL,
+     "configuration file (default /etc/xptycho/xptychod.conf; with --user none)"},
+    {"daemon", "state_dir", "state-dir", PATH, AT(state_dir), 0, 0, NULL,
+     "folder of the queue, event logs, previews and results; on a local disk"},
+    {"daemon", "runtime_dir", "runtime-dir", PATH, AT(runtime_dir), 0, 0, NULL,
+     "folder of the sockets and ready.json"},
+    {"daemon", "log_level", "log-level", TEXT, AT(log_word), 0, 0, "info",
+     "error, warning, info or debug"},
+    {"daemon", "keep_jobs", "keep-jobs", INTEGER, AT(keep_jobs), 1, 10000000, "100000",
+     "finished jobs to remember; older ones are deleted with their files in the state folder"},
+    {"daemon", "low_disk_mib", "low-disk-mib", INTEGER, AT(low_disk_mib), 0, 1 << 30, "64",
+     "no job is accepted below this free space of the state folder"},
+    {"http", "address", "address", TEXT, AT(address), 0, 0, "127.0.0.1",
+     "IPv4 or IPv6 address to listen on"},
+    {"http", "port", "port", INTEGER, AT(port), -1, 65535, "8270",
+     "TCP port; 0 = a free one, see ready.json; -1 = no TCP"},
+    {"http", "allow_remote", "allow-remote", FLAG, AT(allow_remote), 0, 0, NULL,
+     "allow an address beyond loopback: a proxy in front ends TLS"},
+    {"http", "host", "host", LIST, AT(hosts), 0, 0, NULL,
+     "further name accepted in the Host header over TCP; may be repeated"},
+    {"http", "origin", "origin", LIST, AT(origins), 0, 0, NULL,
+     "web origin (https://name) whose pages may call; may be repeated"},
+    {"http", "token_file", "token-file", PATH, AT(token_file), 0, 0, NULL,
+     "tokens, a line each: name:user:sha256 in hex; with --user the file that is written"},
+    {"http", "unix_mode", "unix-mode", OCTAL, AT(unix_mode), 0600, 0777, "0660",
+     "mode of the unix socket (with --user always 0600)"},
+    {"roots", "data", "data-root", PATHS, AT(data_roots), 0, 0, NULL,
+     "folder in which scans may be; may be repeated (with --user default /)"},
+    {"roots", "write", "write-root", PATHS, AT(write_roots), 0, 0, NULL,
+     "folder in which results may be written; may be repeated (with --user default /)"},
+    {"worker", "cpu_threads", "worker-cpu-threads", INTEGER, AT(worker_cpu_threads), 0, 4096, "0",
+     "most CPU threads of a job; 0 = every core"},
+    {"worker", "cancel_grace_s", "cancel-grace-s", INTEGER, AT(cancel_grace_s), 1, 86400, "30",
+     "time to obey a cancel before the worker is replaced, seconds"},
+    {"worker", "program", "worker-program", PATH, AT(worker_program), 0, 0, NULL,
+     "the worker (default: xptycho-worker beside this program)"},
+    {"reader", "probe_s", "reader-probe-s", INTEGER, AT(probe_s), 1, 3600, "30",
+     "time to look at a scan at submission, seconds"},
+    {"reader", "read_s", "reader-read-s", INTEGER, AT(read_s), 1, 86400, "3600",
+     "time to read a scan, seconds"},
+    {"reader", "program", "reader-program", PATH, AT(reader_program), 0, 0, NULL,
+     "the reader (default: xptycho-reader beside this program)"},
+    {"limits", "queue", "queue-max", INTEGER, AT(queue_max), 1, 1000000, "10000",
+     "jobs waiting, of all users"},
+    {"limits", "queue_user", "queue-user-max", INTEGER, AT(queue_user_max), 1, 1000000, "2000",
+     "jobs waiting, of one user"},
+    {"limits", "streams", "streams-max", INTEGER, AT(streams_max), 1, 10000, "1000",
+     "event streams and long polls, of all users"},
+    {"limits", "streams_user", "streams-user-max", INTEGER, AT(streams_user_max), 1, 10000, "1000",
+     "event streams and long polls, of one user"},
+    {"zmq", "router", "zmq-router", TEXT, AT(zmq_router), 0, 0, NULL,
+     "ZeroMQ address of requests, for instance tcp://127.0.0.1:5570; starts xptycho-zmq"},
+    {"zmq", "pub", "zmq-pub", TEXT, AT(zmq_pub), 0, 0, NULL,
+     "ZeroMQ address of progress, for instance tcp://127.0.0.1:5571"},
+    {"zmq", "program", "zmq-program", PATH, AT(zmq_program), 0, 0, NULL,
+     "the ZeroMQ front end (default: xptycho-zmq beside this program)"},
+};
+#define OPTION_COUNT (sizeof options / sizeof *options)
+
+/* ------------------------------------------------------------------------------------ values */
+
+static bool set_text(char **where, const char *value)
+{
+    char *copy = strdup(value);
+    if (!copy)
+        return false;
+    free(*where);
+    *where = copy;
+    return true;
+}
+
+static void list_clear(xpd_list *list)
+{
+    for (int i = 0; i < list->count; i++)
+        free(list->items[i]);
+    list->count = 0;
+}
+
+static bool parse_flag(bool *out, const char *value)
+{
+    static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no", "off", "0"};
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(value, yes[i]) == 0 || strcmp(value, no[i]) == 0) {
+            *out = strcmp(value, yes[i]) == 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool set_integer(int64_t *out, const option *o, const char *value, const char *where, xpd_error *err)
+{
+    char *end = NULL;
+    errno = 0;
+    long long number = strtoll(value, &end, o->kind == OCTAL ? 8 : 10);
+    if (!*value || *end || errno || number < o->minimum || number > o->maximum)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                        o->kind == OCTAL ? "%s: '%s' is not an octal number from %llo to %llo"
+                                         : "%s: '%s' is not a number from %lld to %lld",
+                        where, value, (long long)o->minimum, (long long)o->maximum);
+    *out = number;
+    return true;
+}
+
+static bool set_value(xpd_config *config, const option *o, const char *value, const char *where, xpd_error *err)
+{
+    void *target = (char *)config + o->offset;
+
+    if ((o->kind == PATH || o->kind == PATHS) && value[0] != '/' && o->section && strcmp(o->section, "roots") == 0)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: '%s' is not an absolute path", where, value);
+    if (o->kind != FLAG && !*value)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: the value is empty", where);
+    switch (o->kind) {
+    case FLAG:
+        if (!parse_flag(target, value))
+            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: '%s' is not true or false", where, value);
+        return true;
+    case TEXT:
+    case PATH:
+        if (!set_text(target, value))
+            return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
+        return true;
+    case LIST:
+    case PATHS: {
+        xpd_list *list = target;
+        if (list->count == XPD_LIST_MAX)
+            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: more than %d values", where, XPD_LIST_MAX);
+        list->items[list->count] = strdup(value);
+        if (!list->items[list->count])
+            return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
+        list->count++;
+        return true;
+    }
+    case INTEGER:
+    case OCTAL:
+        return set_integer(target, o, value, where, err);
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------------------ nearest name */
+
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[64], n = strlen(b);
+    if (n >= 64 || strlen(a) >= 64)
+        return 64;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; *a; a++, i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t best = diagonal + (*a != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+static const char *file_name(const option *o, char *out, size_t size)
+{
+    snprintf(out, size, "%s.%s", o->section, o->key);
+    return out;
+}
+
+static bool refuse_unknown(const char *where, const char *name, bool flag, xpd_error *err)
+{
+    char best[96] = "", candidate[96];
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        if (!flag && !options[i].section)
+            continue;
+        if (flag)
+            snprintf(candidate, sizeof candidate, "--%s", options[i].flag);
+        else
+            file_name(&options[i], candidate, sizeof candidate);
+        size_t distance = edit_distance(name, candidate);
+        if (distance < least) {
+            least = distance;
+            snprintf(best, sizeof best, "%s", candidate);
+        }
+    }
+    return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%sunknown option '%s'; the nearest is '%s'", where, name, best);
+}
+
+/* -------------------------------------------------------------------------------------- file */
+
+typedef struct file_reading {
+    xpd_config *config;
+    const char *path;
+    xpd_error *err;
+    bool failed;
+} file_reading;
+
+static int take_line(void *context, const char *section, const char *key, const char *value)
+{
+    file_reading *reading = context;
+    char where[512], name[128];
+
+    if (reading->failed)
+        return 0;
+    snprintf(where, sizeof where, "%s: %s.%s", reading->path, section, key);
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        const option *o = &options[i];
+        if (!o->section || strcmp(o->section, section) != 0 || strcmp(o->key, key) != 0)
+            continue;
+        reading->failed = !set_value(reading->config, o, value, where, reading->err);
+        return !reading->failed;
+    }
+    snprintf(where, sizeof where, "%s: ", reading->path);
+    snprintf(name, sizeof name, "%.60s.%.60s", section, key);
+    refuse_unknown(where, name, false, reading->err);
+    reading->failed = true;
+    return 0;
+}
+
+bool xpd_config_file(xpd_config *config, const char *path, bool must_exist, xpd_error *err)
+{
+    file_reading reading = {config, path, err, false};
+
+    if (!must_exist && access(path, F_OK) != 0)
+        return true;
+    errno = 0;
+    int line = ini_parse(path, take_line, &reading);
+    if (reading.failed)
+        return false;
+    if (line < 0)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: cannot be read: %s", path, strerror(errno));
+    if (line > 0)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: line %d is not 'key = value'", path, line);
+    return true;
+}
+
+/* ------------------------------------------------------------------------------ command line */
+
+static void print_help(void)
+{
+    printf("usage: xptychod [--user] [option ...]\n\n"
+           "The broker of xptycho: HTTP, the queue and the processes that read and reconstruct.\n\n");
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        char left[64];
+        snprintf(left, sizeof left, "--%s%s", options[i].flag, options[i].kind == FLAG ? "" : " VALUE");
+        printf("  %-28s %s", left, options[i].help);
+        if (options[i].initial)
+            printf(" (default %s)", options[i].initial);
+        printf("\n");
+        if (options[i].section)
+            printf("  %-28s in the file: [%s] %s\n", "", options[i].section, options[i].key);
+    }
+    printf("  %-28s this text\n  %-28s the version\n\n", "--help", "--version");
+    printf("exit status: 0 stopped, 2 usage, 78 bad configuration, 1 anything else\n");
+}
+
+static const option *find_flag(const char *name, size_t length)
+{
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        if (strlen(options[i].flag) == length && strncmp(options[i].flag, name, length) == 0)
+            return &options[i];
+    }
+    return NULL;
+}
+
+/* One argument (and its value) from argv[*at]; `only` limits it to the options that choose the file. */
+static bool take_argument(xpd_config *config, int argc, char **argv, int *at, bool *cleared, bool early, xpd_error *err)
+{
+    const char *argument = argv[*at];
+    if (strncmp(argument, "--", 2) != 0 || !argument[2])
+        return refuse_unknown("", argument, true, err);
+    const char *equals = strchr(argument, '=');
+    size_t length = equals ? (size_t)(equals - argument - 2) : strlen(argument + 2);
+    const option *o = find_flag(argument + 2, length);
+    if (!o)
+        return refuse_unknown("", argument, true, err);
+
+    const char *value = equals ? equals + 1 : NULL;
+    if (!value && o->kind == FLAG)
+        value = "true";
+    if (!value) {
+        if (*at + 1 >= argc)
+            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: a value must follow", argument);
+        value = argv[++*at];
+    }
+    if (early != !o->section) /* --user and --config first, the others after the file */
+        return true;
+    if (o->kind == LIST || o->kind == PATHS) {
+        if (!cleared[o - options])
+            list_clear((xpd_list *)(void *)((char *)config + o->offset));
+        cleared[o - options] = true;
+    }
+    return set_value(config, o, value, argument, err);
+}
+
+static bool take_arguments(xpd_config *config, int argc, char **argv, bool early, xpd_error *err)
+{
+    bool cleared[OPTION_COUNT] = {false};
+    for (int i = 1; i < argc; i++) {
+        if (!take_argument(config, argc, argv, &i, cleared, early, err))
+            return false;
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------ whole */
+
+bool xpd_config_defaults(xpd_config *config, xpd_error *err)
+{
+    memset(config, 0, sizeof *config);
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        if (options[i].initial && !set_value(config, &options[i], options[i].initial, options[i].flag, err))
+            return false;
+    }
+    return true;
+}
+
+static bool set_default_path(char **where, const char *base, const char *rest, xpd_error *err)
+{
+    char path[PATH_MAX];
+    if (*where)
+        return true;
+    if (snprintf(path, sizeof path, "%s%s", base, rest) >= (int)sizeof path || !set_text(where, path))
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "the path '%s%s' is too long", base, rest);
+    return true;
+}
+
+static bool user_folders(xpd_config *config, xpd_error *err)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *runtime = getenv("XDG_RUNTIME_DIR"), *home = getenv("HOME");
+
+    if (state && *state) {
+        if (!set_default_path(&config->state_dir, state, "/xptycho", err))
+            return false;
+    } else if (!config->state_dir) {
+        if (!home || !*home)
+            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                            "no place for the state: neither XDG_STATE_HOME nor HOME is set; give --state-dir");
+        if (!set_default_path(&config->state_dir, home, "/.local/state/xptycho", err))
+            return false;
+    }
+    /* Where no session manager made a runtime folder, the sockets live beside the state. */
+    if (runtime && *runtime)
+        return set_default_path(&config->runtime_dir, runtime, "/xptycho", err);
+    return set_default_path(&config->runtime_dir, config->state_dir, "/run", err);
+}
+
+static bool set_level(xpd_config *config, xpd_error *err)
+{
+    static const char *const words[] = {"error", "warning", "info", "debug"};
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(config->log_word, words[i]) == 0) {
+            config->log_level = i;
+            return true;
+        }
+    }
+    return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "log level '%s' is not error, warning, info or debug",
+                    config->log_word);
+}
+
+static bool make_absolute(char **path, xpd_error *err)
+{
+    char here[PATH_MAX], whole[PATH_MAX * 2];
+    if (!*path || **path == '/')
+        return true;
+    if (!getcwd(here, sizeof here))
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "the current folder has no name: %s", strerror(errno));
+    snprintf(whole, sizeof whole, "%s/%s", here, *path);
+    return set_text(path, whole) || xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
+}
+
+bool xpd_config_finish(xpd_config *config, xpd_error *err)
+{
+    if (!set_level(config, err))
+        return false;
+    if (config->user) {
+        config->unix_mode = 0600;
+        if (!user_folders(config, err))
+            return false;
+        xpd_list *const roots[] = {&config->data_roots, &config->write_roots};
+        for (int i = 0; i < 2; i++) {
+            if (roots[i]->count == 0 && !(roots[i]->items[roots[i]->count++] = strdup("/")))
+                return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
+        }
+    } else if (!set_default_path(&config->state_dir, "/var/lib/xptycho", "", err) ||
+               !set_default_path(&config->runtime_dir, "/run/xptycho", "", err)) {
+        return false;
+    }
+    if (!make_absolute(&config->state_dir, err) || !make_absolute(&config->runtime_dir, err) ||
+        !make_absolute(&config->token_file, err))
+        return false;
+    if (config->user && !set_default_path(&config->token_file, config->runtime_dir, "/token", err))
+        return false;
+    bool loopback = strncmp(config->address, "127.", 4) == 0 || strcmp(config->address, "::1") == 0;
+    if (!loopback && config->port >= 0 && !config->allow_remote)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                        "http.address '%s' is reachable from other machines and tokens would cross the net in the "
+                        "clear; put a TLS proxy in front and set http.allow_remote = true",
+                        config->address);
+    if ((config->zmq_router == NULL) != (config->zmq_pub == NULL))
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "zmq.router and zmq.pub must be given together");
+    return true;
+}
+
+xpd_config_result xpd_config_read(xpd_config *config, int argc, char **argv, xpd_error *err)
+{
+    if (!xpd_config_defaults(config, err))
+        return XPD_CONFIG_BAD;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            print_help();
+            return XPD_CONFIG_EXIT;
+        }
+        if (strcmp(argv[i], "--version") == 0) {
+            printf("xptychod %s\n", xpp_version());
+            return XPD_CONFIG_EXIT;
+        }
+    }
+    if (!take_arguments(config, argc, argv, true, err))
+        return XPD_CONFIG_USAGE;
+    if (config->config_file) {
+        if (!xpd_config_file(config, config->config_file, true, err))
+            return XPD_CONFIG_BAD;
+    } else if (!config->user && !xpd_config_file(config, "/etc/xptycho/xptychod.conf", false, err)) {
+        return XPD_CONFIG_BAD;
+    }
+    if (!take_arguments(config, argc, argv, false, err))
+        return XPD_CONFIG_USAGE;
+    return xpd_config_finish(config, err) ? XPD_CONFIG_OK : XPD_CONFIG_BAD;
+}
+
+void xpd_config_release(xpd_config *config)
+{
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        void *member = (char *)config + options[i].offset;
+        if (options[i].kind == TEXT || options[i].kind == PATH)
+            free(*(char **)member);
+        else if (options[i].kind == LIST || options[i].kind == PATHS)
+            list_clear(member);
+    }
+    memset(config, 0, sizeof *config);
+}

@@ -1,0 +1,63 @@
+/* Settings: one table of options serves the command line, the configuration file and --help.
+ *
+ * Order: defaults, then the file, then the command line; a list given on the command line replaces
+ * the file's.  What is not in the table is refused with the nearest name.  Read before threads
+ * exist, constant afterwards. */
+#ifndef XPD_CONFIG_H
+#define XPD_CONFIG_H
+
+#include "fault.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define XPD_LIST_MAX 32
+
+typedef struct xpd_list {
+    char *items[XPD_LIST_MAX]; /* owned */
+    int count;
+} xpd_list;
+
+typedef struct xpd_config {
+    bool user;         /* everything in the caller's own folders, with the caller's own rights */
+    char *config_file; /* NULL = the default place, which may be absent */
+    char *state_dir, *runtime_dir;
+    int64_t log_level; /* an xpd_level, as a word in the file */
+    char *log_word;
+    int64_t keep_jobs;
+
+    char *address;
+    int64_t port; /* -1 = no TCP, 0 = a free one */
+    bool allow_remote;
+    xpd_list hosts, origins;
+    char *token_file; /* system mode: name:user:sha256 lines; --user: where the token is written */
+    int64_t unix_mode;
+
+    xpd_list data_roots, write_roots;
+
+    int64_t worker_cpu_threads; /* 0 = every core */
+    char *worker_program, *reader_program, *zmq_program; /* NULL = beside this program */
+    int64_t cancel_grace_s, probe_s, read_s;
+
+    int64_t queue_max, queue_user_max, streams_max, streams_user_max;
+    int64_t low_disk_mib;
+
+    char *zmq_router, *zmq_pub;
+} xpd_config;
+
+typedef enum xpd_config_result {
+    XPD_CONFIG_OK,
+    XPD_CONFIG_EXIT,  /* --help or --version was answered */
+    XPD_CONFIG_USAGE, /* the command line is wrong */
+    XPD_CONFIG_BAD    /* the file, or what both say together */
+} xpd_config_result;
+
+/* Fills config (which the caller releases in any case); err tells what is wrong and where. */
+xpd_config_result xpd_config_read(xpd_config *config, int argc, char **argv, xpd_error *err);
+/* The pieces, for tests. */
+bool xpd_config_defaults(xpd_config *config, xpd_error *err);
+bool xpd_config_file(xpd_config *config, const char *path, bool must_exist, xpd_error *err);
+bool xpd_config_finish(xpd_config *config, xpd_error *err);
+void xpd_config_release(xpd_config *config);
+
+#endif

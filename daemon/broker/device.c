@@ -1,0 +1,261 @@
+/* See device.h. */
+#include "device.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool take_text(char *out, size_t size, const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    snprintf(out, size, "%s", text ? text : "");
+    return text != NULL;
+}
+
+bool xpd_devices_decode(xpd_devices *out, const json_t *hello)
+{
+    const json_t *list = json_object_get(hello, "devices");
+
+    memset(out, 0, sizeof *out);
+    if (!json_is_array(list))
+        return false;
+    for (size_t i = 0; i < json_array_size(list) && i < XPP_DEVICES_MAX; i++) {
+        const json_t *item = json_array_get(list, i);
+        xpe_device_info *d = &out->items[out->count];
+        if (!take_text(d->name, sizeof d->name, item, "name") || !d->name[0])
+            return false;
+        take_text(d->model, sizeof d->model, item, "model");
+        take_text(d->absent, sizeof d->absent, item, "absent");
+        d->bytes_total = json_integer_value(json_object_get(item, "bytes_total"));
+        d->bytes_free = json_integer_value(json_object_get(item, "bytes_free"));
+        d->threads = (int)json_integer_value(json_object_get(item, "threads"));
+        if (d->bytes_total < 0 || d->bytes_free < 0 || d->threads < 0)
+            return false;
+        out->count++;
+    }
+    out->known = true;
+    return true;
+}
+
+bool xpd_devices_usable(const xpd_devices *devices)
+{
+    for (int i = 0; i < devices->count; i++) {
+        if (!devices->items[i].absent[0])
+            return true;
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------ choice */
+
+static const xpe_device_info *find(const xpd_devices *devices, const char *name)
+{
+    for (int i = 0; i < devices->count; i++) {
+        if (strcmp(devices->items[i].name, name) == 0)
+            return &devices->items[i];
+    }
+    return NULL;
+}
+
+static bool is_gpu(const xpe_device_info *d)
+{
+    return strncmp(d->name, "cuda", 4) == 0 && !d->absent[0];
+}
+
+static void choose(xpd_choice *out, const xpe_device_info *d)
+{
+    snprintf(out->names[out->count], sizeof out->names[0], "%s", d->name);
+    out->bytes_free[out->count] = d->bytes_free;
+    out->count++;
+}
+
+/* "cpu, cuda:0" */
+static void list_usable(char *out, size_t size, const xpd_devices *devices)
+{
+    size_t at = 0;
+    snprintf(out, size, "none");
+    for (int i = 0; i < devices->count && at < size; i++) {
+        if (!devices->items[i].absent[0])
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", devices->items[i].name);
+    }
+}
+
+/* Why there is no such device: the reason of the device itself, else that of its kind. */
+static const char *why_absent(const xpd_devices *devices, const char *name)
+{
+    const xpe_device_info *d = find(devices, name);
+    if (d)
+        return d->absent;
+    size_t kind = strcspn(name, ":");
+    for (int i = 0; i < devices->count; i++) {
+        const xpe_device_info *other = &devices->items[i];
+        if (other->absent[0] && strcspn(other->name, ":") == kind && strncmp(other->name, name, kind) == 0)
+            return other->absent;
+    }
+    if (kind == 4 && strncmp(name, "cuda", 4) == 0) {
+        for (int i = 0; i < devices->count; i++) {
+            if (is_gpu(&devices->items[i]))
+                return "there is no device of this number";
+        }
+        return "built without CUDA";
+    }
+    return "there is no such device";
+}
+
+static bool choose_named(xpd_choice *out, const xpd_devices *devices, const xpp_job *job, xpd_error *err)
+{
+    for (int i = 0; i < job->devices.count && i < XPP_DEVICES_MAX; i++) {
+        const char *name = job->devices.names[i];
+        const xpe_device_info *d = find(devices, name);
+        char pointer[64], usable[256];
+
+        snprintf(pointer, sizeof pointer, "/devices/devices/%d", i);
+        if (!d || d->absent[0]) {
+            list_usable(usable, sizeof usable, devices);
+            return xpd_fail(err, XPP_FAULT_NO_DEVICE, pointer, "device '%s': %s; usable here: %s", name, why_absent(devices, name), usable);
+        }
+        choose(out, d);
+    }
+    return true;
+}
+
+bool xpd_devices_choose(xpd_choice *out, const xpd_devices *devices, const xpp_job *job, xpd_error *err)
+{
+    int gpus = 0, wanted = job->devices.num_devices;
+    const xpe_device_info *cpu = find(devices, "cpu");
+    char usable[256];
+
+    memset(out, 0, sizeof *out);
+    if (job->devices.count > 0)
+        return choose_named(out, devices, job, err);
+    for (int i = 0; i < devices->count; i++)
+        gpus += is_gpu(&devices->items[i]);
+    if (wanted > gpus && !(wanted == 1 && gpus == 0 && cpu && !cpu->absent[0])) {
+        list_usable(usable, sizeof usable, devices);
+        return xpd_fail(err, XPP_FAULT_NO_DEVICE, "/devices/num_devices",
+                        "num_devices is %d and counts CUDA devices, of which there are %d%s%s; usable here: %s; "
+                        "\"devices\": [\"cpu\", \"cpu\"] shards a job on the CPU",
+                        wanted, gpus, gpus ? "" : ": ", gpus ? "" : why_absent(devices, "cuda"), usable);
+    }
+    if (gpus > 0) {
+        int limit = wanted > 0 ? wanted : gpus;
+        for (int i = 0; i < devices->count && out->count < limit; i++) {
+            if (is_gpu(&devices->items[i]))
+                choose(out, &devices->items[i]);
+        }
+        return true;
+    }
+    if (!cpu || cpu->absent[0])
+        return xpd_fail(err, XPP_FAULT_NO_DEVICE, "", "no device is usable: %s", cpu ? cpu->absent : "the worker has none");
+    choose(out, cpu);
+    return true;
+}
+
+json_t *xpd_choice_names(const xpd_choice *choice)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < choice->count; i++)
+        json_array_append_new(list, json_string(choice->names[i]));
+    return list;
+}
+
+/* --------------------------------------------------------------------------------- admission */
+
+int xpd_scan_array(const json_t *scan, const char *name)
+{
+    const json_t *arrays = json_object_get(scan, "arrays");
+    for (size_t i = 0; i < json_array_size(arrays); i++) {
+        const char *text = json_string_value(json_object_get(json_array_get(arrays, i), "name"));
+        if (text && strcmp(text, name) == 0)
+            return (int)i;
+    }
+    return -1;
+}
+
+static double number_of(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+/* The positions as the reader sealed them; sealed, so that it cannot cut the file under the map. */
+static const double *map_positions(int fd, int64_t frames, size_t *bytes, xpd_error *err)
+{
+    struct stat st;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    *bytes = (size_t)frames * 2 * sizeof(double);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &st) != 0 || st.st_size < (off_t)*bytes) {
+        xpd_fail(err, XPP_FAULT_INTERNAL, "", "the reader's positions are not a sealed array of %lld pairs", (long long)frames);
+        return NULL;
+    }
+    void *map = mmap(NULL, *bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) {
+        xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "the positions cannot be mapped: %s", strerror(errno));
+        return NULL;
+    }
+    return map;
+}
+
+static json_t *verdict_of(const xpd_choice *choice, const xpe_plan *plan)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < plan->count; i++)
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I}", "name", choice->names[i], "frames",
+                                              (json_int_t)plan->shards[i].frames, "bytes_needed", (json_int_t)plan->shards[i].bytes,
+                                              "bytes_free", (json_int_t)choice->bytes_free[i]));
+    return list;
+}
+
+bool xpd_admit(const xpd_choice *choice, const xpp_job *job, const json_t *scan, int positions_fd, json_t **verdict, xpd_error *err)
+{
+    xpe_scan s = {0};
+    xpe_grid grid;
+    xpe_error cause = {0};
+    xpe_plan *plan = NULL;
+    int32_t *first = NULL;
+    size_t bytes = 0;
+    bool ok = false;
+    const char *names[XPP_DEVICES_MAX];
+    xpe_grid_wish wish = {job->model.has_shape ? job->model.object_shape : NULL, job->model.has_origin ? job->model.object_origin_m : NULL};
+
+    s.num_frames = json_integer_value(json_object_get(scan, "frames"));
+    s.n = json_integer_value(json_object_get(scan, "frame_side"));
+    s.wavelength_m = number_of(scan, "wavelength_m");
+    s.detector_distance_m = number_of(scan, "detector_distance_m");
+    s.detector_pitch_m = number_of(scan, "detector_pitch_m");
+    if (s.num_frames < 1 || s.num_frames > INT32_MAX || s.n < 1 || s.n > INT32_MAX)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "the reader's answer has %lld frames of side %lld", (long long)s.num_frames, (long long)s.n);
+    s.positions = map_positions(positions_fd, s.num_frames, &bytes, err);
+    if (!s.positions)
+        return false;
+    first = malloc((size_t)s.num_frames * 2 * sizeof *first);
+    if (!first) {
+        xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "no memory for %lld positions", (long long)s.num_frames);
+        goto done;
+    }
+    for (int i = 0; i < choice->count; i++)
+        names[i] = choice->names[i];
+    if (xpe_grid_derive(&grid, first, &s, &wish, &cause) != XPE_OK ||
+        xpe_plan_build(&plan, first, s.num_frames, s.n, &grid, job->model.probe_modes, job->probe.path != NULL, choice->count, &cause) != XPE_OK ||
+        xpe_plan_admit(plan, names, choice->bytes_free, &cause) != XPE_OK) {
+        xpd_fail_engine(err, &cause);
+        goto done;
+    }
+    if (verdict)
+        *verdict = verdict_of(choice, plan);
+    ok = true;
+done:
+    xpe_plan_destroy(plan);
+    free(first);
+    union {
+        const void *in;
+        void *out;
+    } map = {.in = s.positions};
+    munmap(map.out, bytes);
+    return ok;
+}

@@ -1,0 +1,535 @@
+/* See http.h.  libmicrohttpd in external epoll mode: no thread of its own, its epoll descriptor is a
+ * source of our loop.  What it does not do is done here: one deadline for a whole head and a whole
+ * body (its own time-out is inactivity only), and the refusal of ambiguous framing (0.9.75 serves a smuggled request). */
+#include "http.h"
+
+#include "log.h"
+#include "request.h"
+#include "routes.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define HEAD_MS 10000
+#define BODY_MS 30000
+#define IDLE_MS 60000
+#define CONNECTION_MEMORY (16 * 1024)
+
+typedef struct connection {
+    int fd;
+    enum { IDLE, HEAD, BODY, ANSWER } phase;
+    bool fresh; /* no request was seen yet */
+    int64_t since_ms;
+    struct connection *next, **link;
+} connection;
+
+typedef struct listener {
+    xpd_http *http;
+    struct MHD_Daemon *daemon;
+    bool tcp, admin;
+    int quiesced; /* the listening socket after xpd_http_quiesce, -1 = still the daemon's */
+    xpd_source source;
+} listener;
+
+struct xpd_http {
+    xpd_broker *b;
+    listener listeners[3];
+    int count;
+    connection *connections;
+    int64_t requests;
+    char address[128], unix_path[PATH_MAX], admin_path[PATH_MAX];
+    int port;
+};
+
+/* ------------------------------------------------------------------------------- connections */
+
+static void connection_changed(void *context, struct MHD_Connection *c, void **socket_context,
+                               enum MHD_ConnectionNotificationCode code)
+{
+    listener *l = context;
+    connection *conn = *socket_context;
+
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+        conn = calloc(1, sizeof *conn);
+        if (!conn)
+            return;
+        conn->fd = info ? info->connect_fd : -1;
+        conn->fresh = true;
+        conn->since_ms = xpd_now_ms();
+        conn->next = l->http->connections;
+        conn->link = &l->http->connections;
+        if (conn->next)
+            conn->next->link = &conn->next;
+        l->http->connections = conn;
+        *socket_context = conn;
+    } else if (conn) {
+        *conn->link = conn->next;
+        if (conn->next)
+            conn->next->link = conn->link;
+        free(conn);
+        *socket_context = NULL;
+    }
+}
+
+static connection *connection_of(struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+static void set_phase(struct MHD_Connection *c, int phase)
+{
+    connection *conn = connection_of(c);
+    if (conn) {
+        conn->phase = phase;
+        conn->fresh = false;
+        conn->since_ms = xpd_now_ms();
+    }
+}
+
+void xpd_http_tick(xpd_http *http)
+{
+    int64_t now = xpd_now_ms();
+    for (connection *conn = http->connections; conn; conn = conn->next) {
+        int64_t limit = conn->phase == BODY ? BODY_MS : conn->phase == HEAD || conn->fresh ? HEAD_MS : IDLE_MS + HEAD_MS;
+        if (conn->phase != ANSWER && now - conn->since_ms > limit && conn->fd >= 0) {
+            shutdown(conn->fd, SHUT_RDWR); /* the library sees the end and cleans up */
+            conn->since_ms = now;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------ guards */
+
+typedef struct header_counts {
+    int hosts, lengths, encodings, authorizations;
+    const char *encoding;
+} header_counts;
+
+static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    header_counts *n = context;
+    (void)kind;
+    if (strcasecmp(name, "Host") == 0)
+        n->hosts++;
+    else if (strcasecmp(name, "Content-Length") == 0)
+        n->lengths++;
+    else if (strcasecmp(name, "Authorization") == 0)
+        n->authorizations++;
+    else if (strcasecmp(name, "Transfer-Encoding") == 0) {
+        n->encodings++;
+        n->encoding = value;
+    }
+    return MHD_YES;
+}
+
+static bool check_framing(struct MHD_Connection *c, const char *version, xpd_error *err)
+{
+    header_counts n = {0, 0, 0, 0, NULL};
+    MHD_get_connection_values(c, MHD_HEADER_KIND, count_header, &n);
+    if (n.lengths + n.encodings > 1 || (n.encoding && strcasecmp(n.encoding, "chunked") != 0))
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "the length of the body is ambiguous");
+    if (n.hosts > 1 || (n.hosts == 0 && strcmp(version, "HTTP/1.0") != 0))
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "a request has exactly one Host header");
+    if (n.authorizations > 1)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "more than one Authorization header");
+    return true;
+}
+
+static bool in_list(const xpd_list *list, const char *text, size_t length)
+{
+    for (int i = 0; i < list->count; i++) {
+        if (strlen(list->items[i]) == length && strncasecmp(list->items[i], text, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A page of another site must not reach us through a name that it controls (DNS rebinding), nor by a
+ * form or script of its own (cross-site requests). */
+static bool check_site(const xpd_http *http, const xpd_request *r, xpd_error *err)
+{
+    static const char *const local[] = {"localhost", "127.0.0.1", "[::1]"};
+    const char *host = xpd_request_header(r, "Host"), *origin = xpd_request_header(r, "Origin");
+    const xpd_config *config = &http->b->config;
+
+    if (origin && !in_list(&config->origins, origin, strlen(origin)))
+        return xpd_fail(err, XPP_FAULT_FORBIDDEN, "", "requests of pages from '%.100s' are not allowed; see http.origin", origin);
+    if (!host)
+        return true;
+    size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+    for (size_t i = 0; i < 3; i++) {
+        if (strlen(local[i]) == length && strncasecmp(local[i], host, length) == 0)
+            return true;
+    }
+    if (in_list(&config->hosts, host, length) || (length == strlen(config->address) && strncmp(config->address, host, length) == 0))
+        return true;
+    return xpd_fail(err, XPP_FAULT_FORBIDDEN, "", "the name '%.100s' in the Host header is not one of this service; see http.host", host);
+}
+
+static bool is_json(const char *type)
+{
+    static const char wanted[] = "application/json";
+    size_t n = sizeof wanted - 1;
+    return type && strncasecmp(type, wanted, n) == 0 && (!type[n] || type[n] == ';' || type[n] == ' ');
+}
+
+static bool has_body(const xpd_request *r)
+{
+    const char *length = xpd_request_header(r, "Content-Length");
+    return xpd_request_header(r, "Transfer-Encoding") || (length && strtoull(length, NULL, 10) > 0);
+}
+
+static bool check_body(const xpd_request *r, xpd_error *err)
+{
+    const char *length = xpd_request_header(r, "Content-Length"), *type = xpd_request_header(r, "Content-Type");
+    if (length && strtoull(length, NULL, 10) > XPP_BODY_MAX)
+        return xpd_fail(err, XPP_FAULT_TOO_LARGE, "", "the body has %.20s bytes; at most %d are taken", length, XPP_BODY_MAX);
+    if (has_body(r) && !is_json(type))
+        return xpd_fail(err, XPP_FAULT_UNSUPPORTED_TYPE, "", "the body has type '%.80s'; send 'Content-Type: application/json'", type ? type : "");
+    return true;
+}
+
+static bool is_public(const xpd_request *r)
+{
+    return r->segment_count == 1 && (strcmp(r->segments[0], "livez") == 0 || strcmp(r->segments[0], "readyz") == 0 ||
+                                     strcmp(r->segments[0], "openapi.json") == 0);
+}
+
+static bool check_caller(const xpd_http *http, xpd_request *r, xpd_error *err)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (r->admin || is_public(r))
+        return true;
+    return xpd_auth_check(http->b->auth, &r->caller, xpd_request_header(r, "Authorization"),
+                          r->tcp || !info ? -1 : info->connect_fd, err);
+}
+
+/* ---------------------------------------------------------------------------------- requests */
+
+static enum MHD_Result send_reply(xpd_request *r)
+{
+    char number[32];
+    if (!r->response)
+        return MHD_NO; /* no memory: the connection is closed */
+    snprintf(number, sizeof number, "%lld", (long long)r->number);
+    xpd_header(r->response, "X-Request-Id", number);
+    xpd_header(r->response, "X-Content-Type-Options", "nosniff");
+    if (r->close)
+        xpd_header(r->response, MHD_HTTP_HEADER_CONNECTION, "close");
+    enum MHD_Result queued = MHD_queue_response(r->connection, r->status, r->response);
+    MHD_destroy_response(r->response);
+    r->response = NULL;
+    return queued;
+}
+
+static enum MHD_Result begin(listener *l, struct MHD_Connection *c, const char *url, const char *method, const char *version, void **context)
+{
+    xpd_request *r = calloc(1, sizeof *r);
+    xpd_error err = XPD_ERROR_INIT;
+
+    if (!r)
+        return MHD_NO;
+    *context = r;
+    r->b = l->http->b;
+    r->connection = c;
+    r->tcp = l->tcp;
+    r->admin = l->admin;
+    r->number = ++l->http->requests;
+    snprintf(r->method, sizeof r->method, "%s", method);
+    set_phase(c, BODY);
+    if (!check_framing(c, version, &err)) {
+        r->close = true;
+        xpd_reply_error(r, &err);
+    } else if (!xpd_request_parse(r, url, &err) || (r->tcp && !check_site(l->http, r, &err)) || !check_caller(l->http, r, &err) ||
+               !check_body(r, &err)) {
+        r->close = has_body(r); /* the body is not read */
+        xpd_reply_error(r, &err);
+    }
+    return r->response ? send_reply(r) : MHD_YES;
+}
+
+static void take_body(xpd_request *r, const char *data, size_t size)
+{
+    if (r->body_too_large || r->body_length + size > XPP_BODY_MAX) {
+        r->body_too_large = true; /* swallowed; an answer in the middle of a body is not possible */
+        return;
+    }
+    if (r->body_length + size + 1 > r->body_room) {
+        size_t room = (r->body_length + size + 1) * 2;
+        char *more = realloc(r->body, room);
+        if (!more) {
+            r->body_too_large = true;
+            return;
+        }
+        r->body = more;
+        r->body_room = room;
+    }
+    memcpy(r->body + r->body_length, data, size);
+    r->body_length += size;
+    r->body[r->body_length] = '\0';
+}
+
+static enum MHD_Result handle(void *context, struct MHD_Connection *c, const char *url, const char *method, const char *version,
+                              const char *data, size_t *data_size, void **request)
+{
+    listener *l = context;
+    xpd_request *r = *request;
+
+    if (!r)
+        return begin(l, c, url, method, version, request);
+    if (*data_size) {
+        take_body(r, data, *data_size);
+        *data_size = 0;
+        return MHD_YES;
+    }
+    if (!r->response) {
+        set_phase(c, ANSWER);
+        if (r->body_too_large)
+            xpd_reply_fault(r, XPP_FAULT_TOO_LARGE, "the body is longer than %d bytes", XPP_BODY_MAX);
+        else
+            xpd_route_request(r);
+    }
+    if (!r->response && r->waits) {
+        r->waits = false;
+        r->parked = true;
+        r->b->parked++;
+        MHD_suspend_connection(c);
+        return MHD_YES;
+    }
+    return send_reply(r);
+}
+
+static void completed(void *context, struct MHD_Connection *c, void **request, enum MHD_RequestTerminationCode code)
+{
+    (void)context;
+    (void)code;
+    xpd_request_free(*request);
+    *request = NULL;
+    connection *conn = connection_of(c);
+    if (conn) {
+        conn->phase = IDLE;
+        conn->since_ms = xpd_now_ms();
+    }
+}
+
+/* Called when the request line is there: the head's time starts. */
+static void *line_seen(void *context, const char *uri, struct MHD_Connection *c)
+{
+    (void)context;
+    (void)uri;
+    connection *conn = connection_of(c);
+    if (conn && conn->phase == IDLE) {
+        conn->phase = HEAD;
+        if (!conn->fresh)
+            conn->since_ms = xpd_now_ms();
+    }
+    return NULL;
+}
+
+static size_t leave_encoded(void *context, struct MHD_Connection *c, char *text)
+{
+    (void)context;
+    (void)c;
+    return strlen(text);
+}
+
+static void library_log(void *context, const char *format, va_list arguments)
+{
+    char text[512];
+    (void)context;
+    if (xpd_log_level() < XPD_LOG_DEBUG) /* two lines for every client that hangs up */
+        return;
+    vsnprintf(text, sizeof text, format, arguments);
+    text[strcspn(text, "\n")] = '\0';
+    xpd_log(XPD_LOG_DEBUG, NULL, "http: %s", text);
+}
+
+/* ----------------------------------------------------------------------------------- sockets */
+
+static int listen_unix(const char *path, mode_t mode, xpd_error *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path) {
+        xpd_fail(err, XPP_FAULT_INTERNAL, "", "socket path '%s' has %zu bytes, the system takes %zu; choose a shorter --runtime-dir",
+                 path, strlen(path), sizeof address.sun_path - 1);
+        return -1;
+    }
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    unlink(path); /* the lock says that no other broker is there */
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    mode_t before = umask(0177);
+    bool bound = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+    int reason = errno;
+    umask(before);
+    if (!bound || chmod(path, mode) != 0 || listen(fd, 512) != 0) {
+        xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot listen on '%s': %s", path, strerror(bound ? errno : reason));
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int listen_tcp(xpd_http *http, xpd_error *err)
+{
+    const xpd_config *config = &http->b->config;
+    struct sockaddr_storage storage = {0};
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&storage;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&storage;
+    socklen_t length = sizeof storage;
+    int one = 1;
+
+    if (inet_pton(AF_INET, config->address, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons((uint16_t)config->port);
+        length = sizeof *v4;
+    } else if (inet_pton(AF_INET6, config->address, &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons((uint16_t)config->port);
+        length = sizeof *v6;
+    } else {
+        xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "http.address '%s' is not an IPv4 or IPv6 address", config->address);
+        return -1;
+    }
+    int fd = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+        bind(fd, (struct sockaddr *)&storage, length) != 0 || listen(fd, 512) != 0 ||
+        getsockname(fd, (struct sockaddr *)&storage, &length) != 0) {
+        xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot listen on %s port %lld: %s", config->address, (long long)config->port, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    bool is_v6 = storage.ss_family == AF_INET6;
+    http->port = ntohs(is_v6 ? v6->sin6_port : v4->sin_port);
+    snprintf(http->address, sizeof http->address, is_v6 ? "http://[%s]:%d" : "http://%s:%d", config->address, http->port);
+    return fd;
+}
+
+static void daemon_ready(void *context)
+{
+    listener *l = context;
+    MHD_run(l->daemon);
+}
+
+static bool start(xpd_http *http, int fd, bool tcp, bool admin, xpd_error *err)
+{
+    listener *l = &http->listeners[http->count];
+    unsigned limit = admin ? 32 : (unsigned)http->b->config.streams_max + 256;
+
+    if (fd < 0)
+        return false;
+    l->http = http;
+    l->tcp = tcp;
+    l->admin = admin;
+    l->quiesced = -1;
+    l->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, l,
+                                 MHD_OPTION_EXTERNAL_LOGGER, library_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
+                                 MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, 60u, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK,
+                                 leave_encoded, NULL, MHD_OPTION_NOTIFY_CONNECTION, connection_changed, l,
+                                 MHD_OPTION_NOTIFY_COMPLETED, completed, l, MHD_OPTION_URI_LOG_CALLBACK, line_seen, l, MHD_OPTION_END);
+    const union MHD_DaemonInfo *info = l->daemon ? MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+    if (!info) {
+        close(fd);
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "the HTTP library did not start");
+    }
+    http->count++;
+    l->source = (xpd_source){.fd = info->epoll_fd, .ready = daemon_ready, .context = l};
+    if (!xpd_loop_add(&http->b->loop, &l->source))
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot watch the HTTP sockets: %s", strerror(errno));
+    return true;
+}
+
+bool xpd_http_open(xpd_http **out, xpd_broker *b, xpd_error *err)
+{
+    xpd_http *http = calloc(1, sizeof *http);
+
+    *out = http;
+    if (!http)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
+    http->b = b;
+    snprintf(http->unix_path, sizeof http->unix_path, "%s/api.sock", b->config.runtime_dir);
+    snprintf(http->admin_path, sizeof http->admin_path, "%s/admin.sock", b->config.runtime_dir);
+    return start(http, listen_unix(http->unix_path, (mode_t)b->config.unix_mode, err), false, false, err) &&
+           start(http, listen_unix(http->admin_path, 0600, err), false, true, err) &&
+           (b->config.port < 0 || start(http, listen_tcp(http, err), true, false, err));
+}
+
+int xpd_http_before_wait(xpd_http *http)
+{
+    int least = -1;
+    for (int i = 0; i < http->count; i++) {
+        MHD_UNSIGNED_LONG_LONG wait;
+        for (int again = 0; again < 2 && MHD_get_timeout(http->listeners[i].daemon, &wait) == MHD_YES; again++) {
+            if (wait > 0) {
+                int ms = wait > 60000 ? 60000 : (int)wait;
+                least = least < 0 || ms < least ? ms : least;
+                break;
+            }
+            MHD_run(http->listeners[i].daemon);
+            if (again == 1)
+                least = 0;
+        }
+    }
+    return least;
+}
+
+void xpd_http_quiesce(xpd_http *http)
+{
+    for (int i = 0; i < http->count; i++) {
+        if (http->listeners[i].quiesced < 0 && !http->listeners[i].admin)
+            http->listeners[i].quiesced = MHD_quiesce_daemon(http->listeners[i].daemon);
+    }
+}
+
+unsigned xpd_http_connections(const xpd_http *http)
+{
+    unsigned n = 0;
+    for (const connection *c = http->connections; c; c = c->next)
+        n += c->phase == BODY || c->phase == ANSWER;
+    return n;
+}
+
+void xpd_http_close(xpd_http *http)
+{
+    if (!http)
+        return;
+    for (int i = 0; i < http->count; i++) {
+        xpd_loop_remove(&http->b->loop, &http->listeners[i].source);
+        MHD_stop_daemon(http->listeners[i].daemon);
+        if (http->listeners[i].quiesced >= 0)
+            close(http->listeners[i].quiesced);
+    }
+    if (http->count > 0) {
+        unlink(http->unix_path);
+        unlink(http->admin_path);
+    }
+    free(http);
+}
+
+const char *xpd_http_address(const xpd_http *http)
+{
+    return http->address;
+}
+
+const char *xpd_http_unix_path(const xpd_http *http)
+{
+    return http->unix_path;
+}
+
+const char *xpd_http_admin_path(const xpd_http *http)
+{
+    return http->admin_path;
+}

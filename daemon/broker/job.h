@@ -1,0 +1,75 @@
+/* A job as the broker holds it: its state, the table of allowed moves, its document and its row.
+ *
+ * Reference-counted, because streams, long polls and commits outlive the job's place in the table.
+ * Loop thread only.  What follows from a move (events, commit, queue) is in life.c. */
+#ifndef XPD_JOB_H
+#define XPD_JOB_H
+
+#include "events.h"
+#include "store.h"
+
+#include <jansson.h>
+#include <sys/types.h>
+
+typedef enum xpd_state {
+    XPD_JOB_QUEUED,
+    XPD_JOB_STARTING,
+    XPD_JOB_RUNNING,
+    XPD_JOB_SUCCEEDED,
+    XPD_JOB_FAILED,
+    XPD_JOB_CANCELLED,
+    XPD_JOB_STATES
+} xpd_state;
+
+typedef struct xpd_progress {
+    bool known;
+    int64_t stage, iter, modes;
+    double data_error; /* NaN = not known */
+} xpd_progress;
+
+typedef struct xpd_job {
+    int refs;
+    int64_t number; /* order of submission */
+    char id[XPP_JOB_ID_SIZE];
+    int64_t rev;
+    uid_t uid;
+    char user[64];
+    xpd_state state;
+    char reason[32], detail[512];
+    int priority;
+    int64_t created_ms, started_ms, finished_ms;
+    int64_t attempts;      /* workers that died with it */
+    char *doc, *resolved;  /* compact JSON; text, since thousands of jobs are held */
+    json_t *head;          /* {"name", "labels", "iterations": [of each stage], "output": path or null} */
+    json_t *devices;       /* names, or NULL */
+    json_t *result;        /* or NULL */
+    xpd_progress progress;
+    char *idem_key, *idem_sha;
+
+    xpd_events *events; /* open log, or NULL */
+    int readers;        /* streams on the log */
+    bool active;        /* a reader or worker has it */
+    bool removed;       /* out of the table */
+    bool dirty;         /* the last commit failed for want of space */
+    bool end_due;       /* terminal, and the event `end` waits for the commit */
+} xpd_job;
+
+/* Takes doc and resolved as text, decodes head from resolved.  NULL when memory is exhausted. */
+xpd_job *xpd_job_create(const json_t *doc, const json_t *resolved);
+xpd_job *xpd_job_from_row(const xpd_row *row); /* NULL also when the row makes no sense */
+xpd_row *xpd_job_row(const xpd_job *job);
+xpd_job *xpd_job_ref(xpd_job *job);
+void xpd_job_unref(xpd_job *job); /* NULL is fine */
+
+const char *xpd_state_name(xpd_state state);
+bool xpd_state_find(xpd_state *out, const char *name);
+bool xpd_state_terminal(xpd_state state);
+bool xpd_state_allowed(xpd_state from, xpd_state to);
+
+/* What clients see; position 0 = not queued.  whole adds `job` and `metadata`. */
+json_t *xpd_job_document(const xpd_job *job, int64_t position, bool whole);
+const char *xpd_job_name(const xpd_job *job);
+/* Compact text of a document, numbers kept to the last bit. */
+char *xpd_json_text(const json_t *doc);
+
+#endif

@@ -1,0 +1,419 @@
+/* See life.h.  Order of a finish: result file, commit, `end` event.  A crash between commit and event is
+ * repaired when the log is opened next; a crash between result and commit is found at start by the worker's done.json. */
+#include "life.h"
+
+#include "log.h"
+#include "stream.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define LOG_TEXT_MAX (16 << 20) /* bytes of a job's log.txt */
+
+void xpd_job_path(char *out, size_t size, const xpd_broker *b, const char *id, const char *file)
+{
+    xpd_print(out, size, "%s/%s%s%s", b->jobs_dir, id, *file ? "/" : "", file);
+}
+
+int64_t xpd_disk_free(xpd_broker *b)
+{
+    struct statvfs fs;
+    if (statvfs(b->config.state_dir, &fs) == 0)
+        b->state_free = (int64_t)(fs.f_bavail * fs.f_frsize);
+    return b->state_free;
+}
+
+/* ------------------------------------------------------------------------------------ events */
+
+static json_t *state_body(const xpd_job *job)
+{
+    return json_pack("{s:s, s:s, s:s}", "state", xpd_state_name(job->state), "reason", job->reason, "detail", job->detail);
+}
+
+static json_t *end_body(const xpd_job *job)
+{
+    return json_pack("{s:s, s:s, s:s, s:O?}", "state", xpd_state_name(job->state), "reason", job->reason, "detail", job->detail,
+                     "result", job->result);
+}
+
+/* A terminal job whose log has no `end` was overtaken by a crash. */
+static void repair_end(xpd_job *job, xpd_events *events)
+{
+    if (!xpd_state_terminal(job->state) || job->end_due || xpd_events_ended(events))
+        return;
+    json_t *state = state_body(job), *end = end_body(job);
+    xpd_events_append(events, job->finished_ms, "state", state);
+    xpd_events_append(events, job->finished_ms, "end", end);
+    json_decref(state);
+    json_decref(end);
+}
+
+xpd_events *xpd_job_log(xpd_broker *b, xpd_job *job)
+{
+    char path[PATH_MAX];
+    xpd_error err = XPD_ERROR_INIT;
+
+    if (job->events)
+        return job->events;
+    xpd_job_path(path, sizeof path, b, job->id, "");
+    if (!job->removed && mkdir(path, 0750) != 0 && errno != EEXIST)
+        xpd_log(XPD_LOG_WARNING, job->id, "folder '%s' cannot be made: %s", path, strerror(errno));
+    xpd_job_path(path, sizeof path, b, job->id, "events.ndjson");
+    if (!xpd_events_open(&job->events, path, &err)) {
+        xpd_log(XPD_LOG_WARNING, job->id, "%s", err.text);
+        return NULL;
+    }
+    repair_end(job, job->events);
+    return job->events;
+}
+
+void xpd_job_log_rest(xpd_job *job)
+{
+    if (job->active || job->readers > 0 || job->end_due)
+        return;
+    xpd_events_close(job->events);
+    job->events = NULL;
+}
+
+static void feed_add(xpd_broker *b, const xpd_job *job, const char *line)
+{
+    json_t *event = json_loads(line, 0, NULL);
+    json_object_set_new(event, "job", json_string(job->id));
+    char *text = event ? json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *whole = NULL;
+    json_decref(event);
+    if (text && asprintf(&whole, "%s\n", text) > 0) {
+        xpd_feed_line *slot = &b->feed[b->feed_next % XPD_FEED_RING];
+        free(slot->line);
+        slot->line = whole;
+        slot->uid = job->uid;
+        b->feed_next++;
+    }
+    free(text);
+}
+
+/* The job's log.txt: what a person wants to read afterwards. */
+static void log_text(xpd_broker *b, const xpd_job *job, const char *type, const json_t *body, int64_t now)
+{
+    char path[PATH_MAX], stamp[32], text[1024], safe[2048];
+    struct stat st;
+    const char *said = json_string_value(json_object_get(body, "text"));
+
+    if (strcmp(type, "state") == 0)
+        snprintf(text, sizeof text, "%s%s%s%s%s", xpd_state_name(job->state), *job->reason ? ", " : "", job->reason,
+                 *job->detail ? ": " : "", job->detail);
+    else if (said)
+        snprintf(text, sizeof text, "%s%s", strcmp(type, "warning") == 0 ? "warning: " : "", said);
+    else
+        return;
+    xpd_job_path(path, sizeof path, b, job->id, "log.txt");
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640);
+    if (fd < 0)
+        return;
+    xpp_time_text(stamp, now);
+    xpd_text_escape(safe, sizeof safe, text);
+    if (fstat(fd, &st) == 0 && st.st_size < LOG_TEXT_MAX && dprintf(fd, "%s %s\n", stamp, safe) < 0)
+        xpd_log(XPD_LOG_WARNING, job->id, "log.txt cannot be written: %s", strerror(errno));
+    close(fd);
+}
+
+static bool event_add(xpd_broker *b, xpd_job *job, const char *type, const json_t *body)
+{
+    xpd_events *events = xpd_job_log(b, job);
+    int64_t now = xpd_wall_ms();
+    if (!events || !xpd_events_append(events, now, type, body))
+        return false;
+    if (strcmp(type, "state") == 0 || strcmp(type, "end") == 0)
+        feed_add(b, job, xpd_events_newest(events));
+    if (strcmp(type, "state") == 0 || strcmp(type, "warning") == 0 || strcmp(type, "log") == 0)
+        log_text(b, job, type, body, now);
+    xpd_streams_notify(b, job);
+    return true;
+}
+
+void xpd_job_event(xpd_broker *b, xpd_job *job, const char *type, const json_t *body)
+{
+    event_add(b, job, type, body);
+    xpd_job_log_rest(job);
+}
+
+static void state_event(xpd_broker *b, xpd_job *job)
+{
+    json_t *body = state_body(job);
+    event_add(b, job, "state", body);
+    json_decref(body);
+}
+
+static void end_events(xpd_broker *b, xpd_job *job)
+{
+    json_t *end = end_body(job);
+    state_event(b, job);
+    event_add(b, job, "end", end);
+    json_decref(end);
+    job->end_due = false;
+    xpd_job_log_rest(job);
+}
+
+/* ------------------------------------------------------------------------------------ commit */
+
+typedef struct commit {
+    xpd_broker *b;
+    xpd_job *job;
+} commit;
+
+static void retry_commits(void *context)
+{
+    xpd_broker *b = context;
+    int tried = 0;
+    for (size_t i = 0; i < b->jobs.count; i++) {
+        xpd_job *job = b->jobs.items[i];
+        if (job->dirty && tried++ < 256) {
+            job->dirty = false;
+            xpd_job_persist(b, job);
+        }
+    }
+}
+
+static void committed(void *context, xpd_store_result result)
+{
+    commit *c = context;
+    xpd_broker *b = c->b;
+
+    if (result == XPD_STORE_OK) {
+        b->state_full = false;
+        if (c->job->end_due && !c->job->dirty)
+            end_events(b, c->job);
+    } else if (result == XPD_STORE_FULL) {
+        if (!b->state_full)
+            xpd_log(XPD_LOG_ERROR, c->job->id, "the disk of '%s' is full; the change is kept in memory and tried again",
+                    b->config.state_dir);
+        b->state_full = true;
+        c->job->dirty = true;
+        b->store_retry.fire = retry_commits;
+        b->store_retry.context = b;
+        if (!xpd_timer_armed(&b->store_retry))
+            xpd_timer_set(&b->loop, &b->store_retry, 2000);
+    } else {
+        xpd_state_lost(b);
+    }
+    xpd_job_unref(c->job);
+    free(c);
+}
+
+void xpd_state_lost(xpd_broker *b)
+{
+    if (!b->failed)
+        xpd_log(XPD_LOG_ERROR, NULL, "the state cannot be trusted any more; stopping, the next start recovers from the disk");
+    b->failed = true;
+    b->loop.stop = true;
+}
+
+void xpd_job_persist(xpd_broker *b, xpd_job *job)
+{
+    commit *c = malloc(sizeof *c);
+    if (!c) {
+        job->dirty = true;
+        return;
+    }
+    c->b = b;
+    c->job = xpd_job_ref(job);
+    xpd_store_put(b->store, xpd_job_row(job), committed, c);
+}
+
+void xpd_store_ready(void *broker)
+{
+    xpd_broker *b = broker;
+    xpd_store_collect(b->store);
+}
+
+/* ------------------------------------------------------------------------------------- moves */
+
+bool xpd_job_move(xpd_broker *b, xpd_job *job, xpd_state to, const char *reason, const char *detail)
+{
+    xpd_state from = job->state;
+
+    if (!xpd_state_allowed(from, to)) {
+        xpd_log(XPD_LOG_ERROR, job->id, "a move from %s to %s is not allowed", xpd_state_name(from), xpd_state_name(to));
+        return false;
+    }
+    if (from == XPD_JOB_QUEUED)
+        xpd_queue_remove(&b->queue, job);
+    job->state = to;
+    job->rev++;
+    snprintf(job->reason, sizeof job->reason, "%s", reason);
+    snprintf(job->detail, sizeof job->detail, "%s", detail);
+    if (to == XPD_JOB_STARTING) {
+        job->started_ms = xpd_wall_ms();
+        job->progress.known = false;
+    }
+    if (xpd_state_terminal(to))
+        job->finished_ms = xpd_wall_ms();
+    if (to == XPD_JOB_QUEUED && !xpd_queue_insert(&b->queue, job))
+        xpd_log(XPD_LOG_ERROR, job->id, "memory is exhausted; the job waits for the next start of the service");
+    xpd_log(XPD_LOG_INFO, job->id, "%s -> %s%s%s%s%s", xpd_state_name(from), xpd_state_name(to), *reason ? ", " : "", reason,
+            *detail ? ": " : "", detail);
+
+    if (xpd_state_terminal(to)) {
+        job->end_due = true;
+    } else {
+        state_event(b, job);
+        xpd_job_log_rest(job);
+    }
+    xpd_job_persist(b, job);
+    xpd_waits_notify(b, job);
+    return true;
+}
+
+bool xpd_job_enter(xpd_broker *b, xpd_job *job)
+{
+    if (!xpd_table_add(&b->jobs, job))
+        return false;
+    if (!xpd_queue_insert(&b->queue, job)) {
+        xpd_table_remove(&b->jobs, job);
+        return false;
+    }
+    xpd_log(XPD_LOG_INFO, job->id, "submitted by %s: '%s'", job->user, xpd_job_name(job));
+    state_event(b, job);
+    xpd_job_log_rest(job);
+    return true;
+}
+
+/* ----------------------------------------------------------------------------------- erasing */
+
+static void remove_folder(const char *path)
+{
+    DIR *folder = opendir(path);
+    struct dirent *entry;
+
+    if (!folder)
+        return;
+    while ((entry = readdir(folder))) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            unlinkat(dirfd(folder), entry->d_name, 0) != 0)
+            xpd_log(XPD_LOG_WARNING, NULL, "'%s/%s' cannot be deleted: %s", path, entry->d_name, strerror(errno));
+    }
+    closedir(folder);
+    if (rmdir(path) != 0)
+        xpd_log(XPD_LOG_WARNING, NULL, "folder '%s' cannot be deleted: %s", path, strerror(errno));
+}
+
+void xpd_job_erase(xpd_broker *b, xpd_job *job)
+{
+    char path[PATH_MAX];
+
+    xpd_table_remove(&b->jobs, xpd_job_ref(job));
+    xpd_job_path(path, sizeof path, b, job->id, "");
+    remove_folder(path);
+    /* a result at a path that the job named is the user's */
+    if (xpd_print(path, sizeof path, "%s/%s.h5", b->results_dir, job->id) && unlink(path) != 0 && errno != ENOENT)
+        xpd_log(XPD_LOG_WARNING, job->id, "'%s' cannot be deleted: %s", path, strerror(errno));
+    xpd_streams_notify(b, job);
+    xpd_job_unref(job);
+}
+
+typedef struct pruned {
+    xpd_broker *b;
+    xpd_job *job;
+} pruned;
+
+static void prune_done(void *context, xpd_store_result result)
+{
+    pruned *p = context;
+    if (result == XPD_STORE_OK)
+        xpd_job_erase(p->b, p->job);
+    xpd_job_unref(p->job);
+    free(p);
+}
+
+void xpd_jobs_prune(xpd_broker *b)
+{
+    int64_t excess = (int64_t)b->jobs.count - b->config.keep_jobs;
+    for (size_t i = 0; i < b->jobs.count && excess > 0; i++) {
+        xpd_job *job = b->jobs.items[i];
+        if (!xpd_state_terminal(job->state) || job->end_due || job->dirty)
+            continue;
+        pruned *p = malloc(sizeof *p);
+        if (!p)
+            return;
+        *p = (pruned){b, xpd_job_ref(job)};
+        xpd_log(XPD_LOG_INFO, job->id, "forgotten: more than %lld jobs are kept", (long long)b->config.keep_jobs);
+        xpd_store_delete(b->store, job->id, prune_done, p);
+        excess--;
+    }
+}
+
+/* ----------------------------------------------------------------------------------- loading */
+
+static bool take_row(void *context, xpd_row *row)
+{
+    xpd_broker *b = context;
+    xpd_job *job = xpd_job_from_row(row);
+    bool ok = true;
+
+    if (!job)
+        xpd_log(XPD_LOG_ERROR, row->id, "its row in the state makes no sense; it is left out");
+    else
+        ok = xpd_table_add(&b->jobs, job);
+    xpd_job_unref(job);
+    xpd_row_free(row);
+    return ok;
+}
+
+/* The worker leaves the body of `done` in the job's folder before it sends it.  When the named file
+ * is still that file, the job had finished and only its commit was lost. */
+static json_t *finished_result(xpd_broker *b, const xpd_job *job, char *state, size_t state_size)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    json_t *result = NULL;
+
+    xpd_job_path(path, sizeof path, b, job->id, "done.json");
+    json_t *done = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    const char *said = json_string_value(json_object_get(done, "state"));
+    json_t *found = json_object_get(done, "result");
+    const char *file = json_string_value(json_object_get(found, "path"));
+    if (said && strcmp(said, "succeeded") == 0 && file && lstat(file, &st) == 0 && S_ISREG(st.st_mode) &&
+        (json_int_t)st.st_ino == json_integer_value(json_object_get(found, "inode")) &&
+        (json_int_t)st.st_size == json_integer_value(json_object_get(found, "bytes"))) {
+        snprintf(state, state_size, "%s", said);
+        result = json_incref(found);
+    }
+    json_decref(done);
+    return result;
+}
+
+static void resume_job(xpd_broker *b, xpd_job *job)
+{
+    char state[16] = "";
+    json_t *result = job->state == XPD_JOB_RUNNING ? finished_result(b, job, state, sizeof state) : NULL;
+
+    if (result) {
+        json_decref(job->result);
+        job->result = result;
+        xpd_job_move(b, job, XPD_JOB_SUCCEEDED, "", "");
+    } else {
+        xpd_job_move(b, job, XPD_JOB_QUEUED, "broker-restart", "the service was restarted while the job ran");
+    }
+}
+
+bool xpd_jobs_load(xpd_broker *b, xpd_error *err)
+{
+    b->jobs.next_number = 1;
+    if (!xpd_store_load(b->store, take_row, b, err) || !xpd_store_start(b->store, err))
+        return false;
+    for (size_t i = 0; i < b->jobs.count; i++) {
+        xpd_job *job = b->jobs.items[i];
+        if (job->state == XPD_JOB_QUEUED && !xpd_queue_insert(&b->queue, job))
+            return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
+        if (job->state == XPD_JOB_STARTING || job->state == XPD_JOB_RUNNING)
+            resume_job(b, job);
+    }
+    return true;
+}

@@ -1,0 +1,382 @@
+/* xptychod: the order of start and stop.
+ *
+ * Start: configuration, folders, lock, state, listeners, worker, bridge; ready.json last.
+ * Stop (SIGTERM, SIGINT): no new work, the running job back to the queue, children leave, streams end, the state is closed;
+ * bounded in time.  A second signal means now: what is on disk is enough to go on from. */
+#include "bridge.h"
+#include "http.h"
+#include "life.h"
+#include "log.h"
+#include "notify.h"
+#include "run.h"
+#include "stream.h"
+#include "submit.h"
+#include "worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define EXIT_USAGE 2
+#define EXIT_CONFIG 78 /* not worth a restart by the service manager */
+#define QUIT_MS 8000   /* for the worker to leave */
+#define CLOSE_MS 3000  /* for streams and answers on their way */
+#define READY_WAIT_MS 10000 /* for the bridge before ready.json is written without it */
+
+typedef struct service {
+    xpd_broker b;
+    int locks[2]; /* of the state and the runtime folder */
+    bool locked;
+    xpd_source signals;
+    xpd_timer tick, ready, close;
+    int64_t started_ms;
+    bool at_once;
+    char ready_file[PATH_MAX];
+} service;
+
+/* ----------------------------------------------------------------------------------- folders */
+
+static bool make_folders(const char *path, mode_t mode, xpd_error *err)
+{
+    char copy[PATH_MAX];
+    snprintf(copy, sizeof copy, "%s", path);
+    for (char *at = copy + 1; *at; at++) {
+        if (*at != '/')
+            continue;
+        *at = '\0';
+        if (mkdir(copy, 0755) != 0 && errno != EEXIST)
+            return xpd_fail(err, XPP_FAULT_INTERNAL, "", "folder '%s' cannot be made: %s", copy, strerror(errno));
+        *at = '/';
+    }
+    if (mkdir(copy, mode) != 0 && errno != EEXIST)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "folder '%s' cannot be made: %s", copy, strerror(errno));
+    return true;
+}
+
+static bool prepare_folders(service *s, xpd_error *err)
+{
+    xpd_broker *b = &s->b;
+    mode_t mode = b->config.user ? 0700 : 0750;
+
+    if (strlen(b->config.state_dir) > PATH_MAX - 128)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "the path of the state folder is too long");
+    snprintf(b->jobs_dir, sizeof b->jobs_dir, "%.*s/jobs", PATH_MAX - 128, b->config.state_dir);
+    snprintf(b->results_dir, sizeof b->results_dir, "%.*s/results", PATH_MAX - 128, b->config.state_dir);
+    snprintf(s->ready_file, sizeof s->ready_file, "%.*s/ready.json", PATH_MAX - 128, b->config.runtime_dir);
+    return make_folders(b->config.state_dir, mode, err) && make_folders(b->jobs_dir, mode, err) && make_folders(b->results_dir, mode, err) &&
+           make_folders(b->config.runtime_dir, b->config.user ? 0700 : 0755, err);
+}
+
+/* One broker a folder: a lock that the kernel gives back when we die, with our pid in it. */
+static bool take_lock(int *lock, const char *folder, const char *option, xpd_error *err)
+{
+    char path[PATH_MAX], text[32] = "";
+
+    snprintf(path, sizeof path, "%.*s/lock", PATH_MAX - 128, folder);
+    *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
+    if (*lock < 0)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "'%s' cannot be opened: %s", path, strerror(errno));
+    if (flock(*lock, LOCK_EX | LOCK_NB) != 0) {
+        ssize_t n = read(*lock, text, sizeof text - 1);
+        text[n > 0 ? strcspn(text, "\n") : 0] = '\0';
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "another xptychod (pid %s) uses '%s'; stop it or choose another %s", *text ? text : "unknown",
+                        folder, option);
+    }
+    if (ftruncate(*lock, 0) != 0 || dprintf(*lock, "%ld\n", (long)getpid()) < 0)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "'%s' cannot be written: %s", path, strerror(errno));
+    return true;
+}
+
+static bool take_locks(service *s, xpd_error *err)
+{
+    const xpd_config *c = &s->b.config;
+    s->locked = take_lock(&s->locks[0], c->state_dir, "--state-dir", err) &&
+                (strcmp(c->state_dir, c->runtime_dir) == 0 || take_lock(&s->locks[1], c->runtime_dir, "--runtime-dir", err));
+    return s->locked;
+}
+
+/* -------------------------------------------------------------------------------- ready.json */
+
+static json_t *text_or_null(const char *text)
+{
+    return text && *text ? json_string(text) : json_null();
+}
+
+static void write_ready(service *s)
+{
+    xpd_broker *b = &s->b;
+    char beside[PATH_MAX + 16];
+    json_t *doc = json_pack("{s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "http", text_or_null(xpd_http_address(b->http)), "unix",
+                            text_or_null(xpd_http_unix_path(b->http)), "admin", text_or_null(xpd_http_admin_path(b->http)), "pid", (int)getpid(),
+                            "token_file", text_or_null(b->config.user ? b->config.token_file : NULL), "zmq_router",
+                            text_or_null(b->bridge ? b->bridge->router : NULL), "zmq_pub", text_or_null(b->bridge ? b->bridge->pub : NULL));
+
+    snprintf(beside, sizeof beside, "%s.partial", s->ready_file);
+    if (!doc || json_dump_file(doc, beside, JSON_COMPACT) != 0 || chmod(beside, 0644) != 0 || rename(beside, s->ready_file) != 0)
+        xpd_log(XPD_LOG_ERROR, NULL, "'%s' cannot be written: %s", s->ready_file, strerror(errno));
+    else
+        xpd_log(XPD_LOG_INFO, NULL, "ready: %s %s", xpd_http_address(b->http), xpd_http_unix_path(b->http));
+    json_decref(doc);
+    xpd_notify_ready("serving");
+}
+
+static void try_ready(void *context)
+{
+    service *s = context;
+    if (s->b.stopping)
+        return;
+    if (s->b.bridge && !xpd_bridge_ready(s->b.bridge) && xpd_now_ms() - s->started_ms < READY_WAIT_MS)
+        xpd_timer_set(&s->b.loop, &s->ready, 20);
+    else
+        write_ready(s);
+}
+
+/* -------------------------------------------------------------------------------------- stop */
+
+static void stop_loop(void *context)
+{
+    service *s = context;
+    if (s->b.parked > 0 || !xpd_streams_none(&s->b))
+        xpd_log(XPD_LOG_WARNING, NULL, "clients that do not read are left behind");
+    s->b.loop.stop = true;
+}
+
+static void begin_stop(service *s)
+{
+    xpd_broker *b = &s->b;
+
+    xpd_log(XPD_LOG_INFO, NULL, "stopping");
+    b->stopping = true;
+    xpd_notify_stopping();
+    unlink(s->ready_file);
+    xpd_http_quiesce(b->http);
+    xpd_submissions_end(b);
+    xpd_run_shutdown(b);
+    xpd_worker_quit(b->worker, QUIT_MS);
+    xpd_bridge_quit(b->bridge, QUIT_MS);
+}
+
+/* Children first, since their last words are events; then streams; then whatever is on its way to the disk. */
+static void go_on_stopping(service *s)
+{
+    xpd_broker *b = &s->b;
+
+    if (xpd_worker_alive(b->worker) || xpd_bridge_alive(b->bridge))
+        return;
+    if (!b->closing) {
+        b->closing = true;
+        xpd_streams_end(b);
+        xpd_timer_set(&b->loop, &s->close, CLOSE_MS);
+    }
+    if (xpd_streams_none(b) && b->parked == 0 && xpd_store_idle(b->store) && xpd_http_connections(b->http) == 0)
+        b->loop.stop = true;
+}
+
+static void on_signal(void *context)
+{
+    service *s = context;
+    struct signalfd_siginfo info;
+
+    while (read(s->signals.fd, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGCHLD) {
+            xpd_children_reap();
+        } else if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) {
+            if (!s->b.stopping) {
+                begin_stop(s);
+            } else {
+                s->at_once = true;
+                s->b.loop.stop = true;
+            }
+        }
+    }
+}
+
+static bool watch_signals(service *s, xpd_error *err)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGHUP);
+    signal(SIGPIPE, SIG_IGN);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "signals cannot be blocked: %s", strerror(errno));
+    s->signals = (xpd_source){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), .ready = on_signal, .context = s};
+    if (s->signals.fd < 0 || !xpd_loop_add(&s->b.loop, &s->signals))
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "signals cannot be watched: %s", strerror(errno));
+    return true;
+}
+
+/* -------------------------------------------------------------------------------------- loop */
+
+static int before_wait(void *context)
+{
+    service *s = context;
+    return xpd_http_before_wait(s->b.http);
+}
+
+static void after_turn(void *context)
+{
+    service *s = context;
+    xpd_run_next(&s->b);
+    if (s->b.stopping)
+        go_on_stopping(s);
+}
+
+static void tick(void *context)
+{
+    service *s = context;
+    xpd_broker *b = &s->b;
+    xpd_http_tick(b->http);
+    xpd_streams_tick(b);
+    xpd_notify_alive(xpd_now_ms(), !b->failed);
+    xpd_timer_set(&b->loop, &s->tick, 1000);
+}
+
+/* ------------------------------------------------------------------------------------- start */
+
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max > 65536 ? 65536 : limit.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+            xpd_log(XPD_LOG_WARNING, NULL, "the limit of open files cannot be raised: %s", strerror(errno));
+    }
+}
+
+static bool open_state(service *s, xpd_error *err)
+{
+    xpd_broker *b = &s->b;
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%.*s/queue.db", PATH_MAX - 128, b->config.state_dir);
+    if (!xpd_store_open(&b->store, path, err) || !xpd_jobs_load(b, err))
+        return false;
+    b->store_source = (xpd_source){.fd = xpd_store_fd(b->store), .ready = xpd_store_ready, .context = b};
+    if (!xpd_loop_add(&b->loop, &b->store_source))
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "the store cannot be watched: %s", strerror(errno));
+    if (b->jobs.count > 0)
+        xpd_log(XPD_LOG_INFO, NULL, "%zu jobs in the state, %zu wait", b->jobs.count, b->queue.count);
+    return true;
+}
+
+static bool open_auth(service *s, xpd_error *err)
+{
+    xpd_config *c = &s->b.config;
+    if (c->user)
+        return xpd_auth_user(&s->b.auth, c->token_file, err);
+    if (c->port >= 0 && !c->token_file)
+        xpd_log(XPD_LOG_WARNING, NULL, "http.token_file is not set: nobody can use TCP, only the unix socket");
+    if (c->data_roots.count == 0)
+        xpd_log(XPD_LOG_WARNING, NULL, "roots.data is not set: no scan can be read");
+    return xpd_auth_load(&s->b.auth, c->token_file, err);
+}
+
+static bool start(service *s, xpd_error *err)
+{
+    xpd_broker *b = &s->b;
+
+    s->started_ms = xpd_now_ms();
+    raise_descriptors();
+    if (!xpd_loop_init(&b->loop))
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "no event loop: %s", strerror(errno));
+    if (!prepare_folders(s, err) || !take_locks(s, err) || !watch_signals(s, err) || !open_auth(s, err) || !open_state(s, err) ||
+        !xpd_http_open(&b->http, b, err))
+        return false;
+    b->loop.before_wait = before_wait;
+    b->loop.after_turn = after_turn;
+    b->loop.context = s;
+    s->tick = (xpd_timer){.fire = tick, .context = s};
+    s->ready = (xpd_timer){.fire = try_ready, .context = s};
+    s->close = (xpd_timer){.fire = stop_loop, .context = s};
+    if (!xpd_worker_create(b) || !xpd_bridge_create(b))
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
+    b->ready = true;
+    xpd_timer_set(&b->loop, &s->tick, 1000);
+    try_ready(s);
+    return true;
+}
+
+static void finish(service *s)
+{
+    xpd_broker *b = &s->b;
+
+    /* The library aborts when it is stopped with suspended connections, so leftovers are left to the kernel. */
+    bool clean = !s->at_once && b->parked == 0 && !b->streams && !b->waits && !b->submissions;
+    if (b->worker)
+        xpd_child_signal(&b->worker->child, SIGKILL);
+    if (b->bridge)
+        xpd_child_signal(&b->bridge->child, SIGKILL);
+    if (s->locked)
+        unlink(s->ready_file);
+    if (!clean) {
+        if (!b->failed)
+            xpd_store_flush(b->store);
+        xpd_log(XPD_LOG_INFO, NULL, "stopped at once");
+        _exit(b->failed ? EXIT_FAILURE : EXIT_SUCCESS);
+    }
+    xpd_http_close(b->http);
+    if (b->store)
+        xpd_loop_remove(&b->loop, &b->store_source);
+    xpd_store_close(b->store);
+    xpd_worker_destroy(b->worker);
+    xpd_bridge_destroy(b->bridge);
+    xpd_auth_destroy(b->auth);
+    xpd_queue_release(&b->queue);
+    xpd_table_release(&b->jobs);
+    for (int i = 0; i < XPD_FEED_RING; i++)
+        free(b->feed[i].line);
+    if (s->signals.fd >= 0)
+        close(s->signals.fd);
+    xpd_loop_release(&b->loop);
+    for (int i = 0; i < 2; i++) {
+        if (s->locks[i] >= 0)
+            close(s->locks[i]);
+    }
+    xpd_config_release(&b->config);
+}
+
+int main(int argc, char **argv)
+{
+    static service s; /* large: the feed's ring */
+    xpd_error err = XPD_ERROR_INIT;
+    int code = EXIT_SUCCESS;
+
+    s.locks[0] = s.locks[1] = s.signals.fd = -1;
+    s.b.store_source.fd = -1;
+    s.b.loop.epoll = -1;
+    xpp_init();
+    xpd_config_result read = xpd_config_read(&s.b.config, argc, argv, &err);
+    if (read != XPD_CONFIG_OK) {
+        if (read == XPD_CONFIG_USAGE)
+            fprintf(stderr, "xptychod: %s; see xptychod --help\n", err.text);
+        else if (read == XPD_CONFIG_BAD)
+            fprintf(stderr, "xptychod: %s\n", err.text);
+        xpd_config_release(&s.b.config);
+        return read == XPD_CONFIG_EXIT ? EXIT_SUCCESS : read == XPD_CONFIG_USAGE ? EXIT_USAGE : EXIT_CONFIG;
+    }
+    xpd_log_set_level((xpd_level)s.b.config.log_level);
+    if (start(&s, &err)) {
+        xpd_loop_run(&s.b.loop);
+        code = s.b.failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        if (code == EXIT_SUCCESS)
+            xpd_log(XPD_LOG_INFO, NULL, "stopped");
+    } else {
+        xpd_log(XPD_LOG_ERROR, NULL, "%s", err.text);
+        code = err.fault == XPP_FAULT_BAD_REQUEST ? EXIT_CONFIG : EXIT_FAILURE;
+    }
+    xpd_error_release(&err);
+    finish(&s);
+    return code;
+}

@@ -1,0 +1,43 @@
+/* What a request means: the table of routes, one handler an endpoint. */
+#ifndef XPD_ROUTES_H
+#define XPD_ROUTES_H
+
+#include "request.h"
+
+typedef struct xpd_route {
+    const char *method;
+    const char *path;         /* "/v1/jobs/{id}/events", as in openapi.json */
+    const char *arguments[4]; /* query arguments it takes; others are refused */
+    void (*handle)(xpd_request *r);
+} xpd_route;
+
+void xpd_route_request(xpd_request *r);
+/* The table, for the test that compares it with openapi.json. */
+extern const xpd_route xpd_routes[];
+extern const size_t xpd_route_count;
+
+/* jobs: routes_job.c */
+void xpd_get_jobs(xpd_request *r);
+void xpd_post_job(xpd_request *r);
+void xpd_get_job(xpd_request *r);
+void xpd_delete_job(xpd_request *r);
+void xpd_get_job_events(xpd_request *r);
+void xpd_post_cancel(xpd_request *r);
+void xpd_post_rerun(xpd_request *r);
+void xpd_get_log(xpd_request *r);
+/* files of a job: routes_file.c */
+void xpd_get_result(xpd_request *r);
+void xpd_get_result_data(xpd_request *r);
+void xpd_get_preview_png(xpd_request *r);
+void xpd_get_preview_f32(xpd_request *r);
+/* the service: routes_service.c */
+void xpd_get_events(xpd_request *r);
+void xpd_get_queue(xpd_request *r);
+void xpd_get_devices(xpd_request *r);
+void xpd_get_version(xpd_request *r);
+void xpd_get_schema(xpd_request *r);
+void xpd_get_openapi(xpd_request *r);
+void xpd_get_livez(xpd_request *r);
+void xpd_get_readyz(xpd_request *r);
+
+#endif

@@ -1,0 +1,203 @@
+/* Files of a job: the result and its data, the pictures.  A result is served only while it is the file that was
+ * written: same inode, size and time, not through a link.  A path in a record is not a permission. */
+#include "life.h"
+#include "log.h"
+#include "routes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------------- result */
+
+static bool no_result(xpd_request *r)
+{
+    static const char *const retry[][2] = {{MHD_HTTP_HEADER_RETRY_AFTER, "2"}, {NULL, NULL}};
+    const xpd_job *job = r->job;
+    bool terminal = xpd_state_terminal(job->state);
+
+    if (json_is_object(job->result))
+        return false;
+    json_t *problem = xpp_problem(XPP_FAULT_RESULT_NOT_READY, terminal ? "the job ended without a result" : "the job is not finished", NULL,
+                                  json_pack("{s:s}", "state", xpd_state_name(job->state)));
+    xpd_reply_json_as(r, MHD_HTTP_NOT_FOUND, problem, "application/problem+json", terminal ? NULL : retry);
+    return true;
+}
+
+void xpd_get_result(xpd_request *r)
+{
+    if (!no_result(r))
+        xpd_reply_json(r, MHD_HTTP_OK, json_incref(r->job->result));
+}
+
+static int64_t mtime_ns(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+static int open_result(const json_t *result, struct stat *st)
+{
+    const char *path = json_string_value(json_object_get(result, "path"));
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, st) != 0 || !S_ISREG(st->st_mode) || (json_int_t)st->st_ino != json_integer_value(json_object_get(result, "inode")) ||
+        (json_int_t)st->st_size != json_integer_value(json_object_get(result, "bytes")) ||
+        mtime_ns(st) != json_integer_value(json_object_get(result, "mtime_ns"))) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* One range of bytes; anything else is answered with the whole file, as the standard allows. */
+static bool read_range(const char *text, int64_t size, int64_t *first, int64_t *last)
+{
+    char *end = NULL;
+
+    if (!text || strncmp(text, "bytes=", 6) != 0 || strchr(text, ','))
+        return false;
+    text += 6;
+    if (*text == '-') {
+        int64_t n = strtoll(text + 1, &end, 10);
+        *first = n >= size ? 0 : size - n;
+        *last = size - 1;
+        return n > 0 && !*end && size > 0;
+    }
+    *first = strtoll(text, &end, 10);
+    if (end == text || *end != '-')
+        return false;
+    text = end + 1;
+    *last = *text ? strtoll(text, &end, 10) : size - 1;
+    if (*text && (*end || end == text))
+        return false;
+    if (*last >= size)
+        *last = size - 1;
+    return *first >= 0 && *first <= *last;
+}
+
+void xpd_get_result_data(xpd_request *r)
+{
+    struct stat st;
+    char tag[80], name[96], content_range[96];
+    const char *sha, *wanted = xpd_request_header(r, MHD_HTTP_HEADER_IF_NONE_MATCH), *guard = xpd_request_header(r, MHD_HTTP_HEADER_IF_RANGE);
+
+    if (no_result(r))
+        return;
+    sha = json_string_value(json_object_get(r->job->result, "sha256"));
+    snprintf(tag, sizeof tag, "\"%.64s\"", sha ? sha : r->job->id);
+    if (wanted && strstr(wanted, tag)) {
+        struct MHD_Response *same = xpd_response_text("", 0, true, "application/x-hdf5");
+        xpd_header(same, MHD_HTTP_HEADER_ETAG, tag);
+        xpd_reply(r, MHD_HTTP_NOT_MODIFIED, same);
+        return;
+    }
+    int fd = open_result(r->job->result, &st);
+    if (fd < 0) {
+        xpd_reply_fault(r, XPP_FAULT_GONE, "the file is not there any more, or is not the one that was written");
+        return;
+    }
+    int64_t first = 0, last = st.st_size - 1;
+    bool part = (!guard || strcmp(guard, tag) == 0) && read_range(xpd_request_header(r, MHD_HTTP_HEADER_RANGE), st.st_size, &first, &last);
+    if (!part) {
+        first = 0;
+        last = st.st_size - 1;
+    }
+    struct MHD_Response *response = MHD_create_response_from_fd_at_offset64((uint64_t)(last - first + 1), fd, (uint64_t)first);
+    if (!response) {
+        close(fd);
+        xpd_reply_fault(r, XPP_FAULT_UNAVAILABLE, "memory is exhausted");
+        return;
+    }
+    snprintf(name, sizeof name, "attachment; filename=\"%s.h5\"", r->job->id);
+    xpd_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/x-hdf5");
+    xpd_header(response, MHD_HTTP_HEADER_CONTENT_DISPOSITION, name);
+    xpd_header(response, MHD_HTTP_HEADER_ACCEPT_RANGES, "bytes");
+    xpd_header(response, MHD_HTTP_HEADER_ETAG, tag);
+    if (part) {
+        snprintf(content_range, sizeof content_range, "bytes %lld-%lld/%lld", (long long)first, (long long)last, (long long)st.st_size);
+        xpd_header(response, MHD_HTTP_HEADER_CONTENT_RANGE, content_range);
+    }
+    xpd_reply(r, part ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK, response);
+}
+
+/* ----------------------------------------------------------------------------------- pictures */
+
+/* The pieces of preview.json that headers tell. */
+typedef struct picture {
+    char tag[96], shape[48], range[80], stage[24], iteration[24];
+} picture;
+
+static void describe(picture *p, const xpd_request *r, const char *what, const struct stat *st)
+{
+    char path[PATH_MAX];
+
+    xpd_job_path(path, sizeof path, r->b, r->job->id, "preview.json");
+    json_t *doc = json_load_file(path, 0, NULL);
+    json_t *item = json_object_get(json_object_get(doc, "items"), what);
+    json_t *shape = json_object_get(item, "shape"), *range = json_object_get(item, "range");
+    snprintf(p->shape, sizeof p->shape, "%lld,%lld", (long long)json_integer_value(json_array_get(shape, 0)),
+             (long long)json_integer_value(json_array_get(shape, 1)));
+    snprintf(p->range, sizeof p->range, "%.9g,%.9g", json_number_value(json_array_get(range, 0)), json_number_value(json_array_get(range, 1)));
+    snprintf(p->stage, sizeof p->stage, "%lld", (long long)json_integer_value(json_object_get(doc, "stage")));
+    snprintf(p->iteration, sizeof p->iteration, "%lld", (long long)json_integer_value(json_object_get(doc, "iter")));
+    snprintf(p->tag, sizeof p->tag, "\"%llu-%lld\"", (unsigned long long)st->st_ino, (long long)mtime_ns(st));
+    json_decref(doc);
+}
+
+static void reply_picture(xpd_request *r, const char *suffix, const char *type)
+{
+    static const char *const names[] = {"object_phase", "object_magnitude", "probe_phase", "probe_magnitude"};
+    const char *what = xpd_request_query(r, "what"), *wanted = xpd_request_header(r, MHD_HTTP_HEADER_IF_NONE_MATCH);
+    char file[64], path[PATH_MAX];
+    bool known = !what;
+    struct stat st;
+    picture p;
+
+    if (!what)
+        what = names[0];
+    for (int i = 0; i < 4; i++)
+        known = known || strcmp(what, names[i]) == 0;
+    if (!known) {
+        xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST, "what is '%.40s'; it must be object_phase, object_magnitude, probe_phase or probe_magnitude", what);
+        return;
+    }
+    snprintf(file, sizeof file, "%s.%s", what, suffix);
+    xpd_job_path(path, sizeof path, r->b, r->job->id, file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        if (fd >= 0)
+            close(fd);
+        xpd_reply_fault(r, XPP_FAULT_NOT_FOUND, "there is no picture of this job yet");
+        return;
+    }
+    describe(&p, r, what, &st);
+    bool same = wanted && strstr(wanted, p.tag);
+    struct MHD_Response *response = same ? xpd_response_text("", 0, true, type) : MHD_create_response_from_fd64((uint64_t)st.st_size, fd);
+    if (same || !response)
+        close(fd);
+    if (!same)
+        xpd_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    xpd_header(response, MHD_HTTP_HEADER_ETAG, p.tag);
+    xpd_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    xpd_header(response, "X-Xptycho-Shape", p.shape);
+    xpd_header(response, "X-Xptycho-Range", p.range);
+    xpd_header(response, "X-Xptycho-Stage", p.stage);
+    xpd_header(response, "X-Xptycho-Iteration", p.iteration);
+    xpd_reply(r, same ? MHD_HTTP_NOT_MODIFIED : MHD_HTTP_OK, response);
+}
+
+void xpd_get_preview_png(xpd_request *r)
+{
+    reply_picture(r, "png", "image/png");
+}
+
+void xpd_get_preview_f32(xpd_request *r)
+{
+    reply_picture(r, "f32", "application/octet-stream");
+}

@@ -1,0 +1,421 @@
+/* See run.h. */
+#include "run.h"
+
+#include "life.h"
+#include "log.h"
+#include "reader.h"
+#include "worker.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEATHS_MAX 2 /* workers that a job may take with it */
+
+typedef enum stop_cause { GO_ON, CANCELLED, DEADLINE, SHUTDOWN } stop_cause;
+
+typedef struct xpd_run xpd_run;
+struct xpd_run {
+    xpd_broker *b;
+    xpd_job *job; /* reference */
+    xpp_job *decoded;
+    json_t *resolved;
+    xpd_choice choice;
+    xpd_reading *reading; /* not NULL: the reader is at work; else the worker is */
+    bool repeated;        /* an earlier attempt may have reported iterations */
+    stop_cause stop;
+    char by[64];
+    xpd_timer deadline, grace;
+};
+
+xpd_job *xpd_run_job(const xpd_broker *b)
+{
+    return b->run ? b->run->job : NULL;
+}
+
+bool xpd_run_uses(const xpd_broker *b, const char *device)
+{
+    for (int i = 0; b->run && i < b->run->choice.count; i++) {
+        if (strcmp(b->run->choice.names[i], device) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* --------------------------------------------------------------------------------------- end */
+
+static void run_free(xpd_run *run)
+{
+    xpd_timer_cancel(&run->deadline);
+    xpd_timer_cancel(&run->grace);
+    xpd_reading_abandon(run->reading);
+    xpp_job_free(run->decoded);
+    json_decref(run->resolved);
+    xpd_job_unref(run->job);
+    free(run);
+}
+
+/* The only way out of a run. */
+static void leave(xpd_run *run, xpd_state state, const char *reason, const char *detail)
+{
+    xpd_broker *b = run->b;
+    xpd_job *job = run->job;
+
+    b->run = NULL;
+    job->active = false;
+    xpd_job_move(b, job, state, reason, detail);
+    xpd_job_log_rest(job);
+    run_free(run);
+    xpd_jobs_prune(b);
+    /* the next one starts at the end of the loop's turn: not here, where a queue of bad jobs would
+     * nest as deep as it is long */
+}
+
+static void leave_stopped(xpd_run *run)
+{
+    char detail[256];
+
+    switch (run->stop) {
+    case DEADLINE:
+        snprintf(detail, sizeof detail, "not finished %.12g s after its start", run->decoded->deadline_s);
+        leave(run, XPD_JOB_FAILED, "deadline", detail);
+        break;
+    case SHUTDOWN:
+        leave(run, XPD_JOB_QUEUED, "shutdown", "the service stopped while the job ran");
+        break;
+    case CANCELLED:
+    case GO_ON:
+        snprintf(detail, sizeof detail, "cancelled by %s", run->by);
+        leave(run, XPD_JOB_CANCELLED, "cancelled", detail);
+        break;
+    }
+}
+
+static void leave_error(xpd_run *run, xpd_error *err)
+{
+    leave(run, XPD_JOB_FAILED, xpd_reason_of_fault(err->fault), err->text);
+    xpd_error_release(err);
+}
+
+/* ------------------------------------------------------------------------------------- start */
+
+static const char *output_path(const xpd_run *run, char *own, size_t size)
+{
+    xpd_print(own, size, "%s/%s.h5", run->b->results_dir, run->job->id);
+    return run->decoded->output_path ? run->decoded->output_path : own;
+}
+
+/* The document for the worker: the devices chosen here, and no more threads than configured. */
+static json_t *worker_job(const xpd_run *run)
+{
+    json_t *job = json_deep_copy(run->resolved), *devices = json_object();
+    int64_t limit = run->b->config.worker_cpu_threads, threads = run->decoded->devices.cpu_threads;
+
+    if (limit > 0 && (threads == 0 || threads > limit))
+        threads = limit;
+    json_object_set_new(devices, "devices", xpd_choice_names(&run->choice));
+    if (threads > 0)
+        json_object_set_new(devices, "cpu_threads", json_integer(threads));
+    json_object_set_new(job, "devices", devices);
+    return job;
+}
+
+static bool send_start(xpd_run *run, xpp_ipc_message *scan)
+{
+    char own[PATH_MAX], folder[PATH_MAX];
+    const char *path = output_path(run, own, sizeof own);
+    bool overwrite = !run->decoded->output_path || run->decoded->output_overwrite;
+
+    xpd_job_path(folder, sizeof folder, run->b, run->job->id, "");
+    json_t *body = json_pack("{s:s, s:I, s:o, s:O, s:{s:s, s:b}, s:s}", "id", run->job->id, "attempt", (json_int_t)run->job->attempts + 1,
+                             "job", worker_job(run), "scan", scan->body, "output", "path", path, "overwrite", overwrite, "folder", folder);
+    bool sent = body && xpd_child_send(&run->b->worker->child, XPP_IPC_START, body, scan->fds, scan->fd_count);
+    json_decref(body);
+    return sent;
+}
+
+static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
+{
+    xpd_run *run = context;
+    xpd_error err = XPD_ERROR_INIT;
+
+    run->reading = NULL;
+    if (problem) {
+        const char *detail = json_string_value(json_object_get(problem, "detail"));
+        leave(run, XPD_JOB_FAILED, xpd_reason_of_fault(xpd_fault_of_problem(problem)), detail ? detail : "the reader refused the scan");
+        json_decref(problem);
+        return;
+    }
+    int positions = xpd_scan_array(scan->body, "positions");
+    if (positions < 0) {
+        leave(run, XPD_JOB_FAILED, "internal", "the reader gave no positions");
+    } else if (!run->b->worker->ready) {
+        leave(run, XPD_JOB_QUEUED, "", "the worker was replaced while the scan was read");
+    } else if (!xpd_admit(&run->choice, run->decoded, scan->body, scan->fds[positions], NULL, &err)) {
+        leave_error(run, &err);
+    } else if (!send_start(run, scan)) {
+        xpd_child_signal(&run->b->worker->child, SIGKILL);
+        leave(run, XPD_JOB_QUEUED, "", "the worker did not take the job and is replaced");
+    }
+}
+
+static void too_long(void *context)
+{
+    xpd_run *run = context;
+    run->stop = DEADLINE;
+    if (run->reading) {
+        leave_stopped(run);
+        return;
+    }
+    json_t *body = json_pack("{s:s}", "id", run->job->id);
+    xpd_child_send(&run->b->worker->child, XPP_IPC_CANCEL, body, NULL, 0);
+    json_decref(body);
+    xpd_timer_set(&run->b->loop, &run->grace, run->b->config.cancel_grace_s * 1000);
+}
+
+/* The worker did not obey: a gentle signal, then the other one. */
+static void grace_over(void *context)
+{
+    xpd_run *run = context;
+    xpd_log(XPD_LOG_WARNING, run->job->id, "the worker did not stop the job within %lld s; it is replaced", (long long)run->b->config.cancel_grace_s);
+    xpd_child_signal(&run->b->worker->child, SIGTERM);
+    xpd_child_kill_after(&run->b->worker->child, 5000);
+}
+
+static bool begin(xpd_run *run, xpd_error *err)
+{
+    char own[PATH_MAX];
+
+    run->resolved = json_loads(run->job->resolved, 0, NULL);
+    json_t *errors = run->resolved ? xpp_job_check(run->resolved) : NULL;
+    if (errors) { /* accepted by an earlier version */
+        const json_t *first = json_array_get(errors, 0);
+        const char *pointer = json_string_value(json_object_get(first, "pointer")), *detail = json_string_value(json_object_get(first, "detail"));
+        xpd_fail(err, XPP_FAULT_INVALID_JOB, "", "%s: %s", pointer ? pointer : "", detail ? detail : "not valid");
+        json_decref(errors);
+        return false;
+    }
+    run->decoded = run->resolved ? xpp_job_decode(run->resolved) : NULL;
+    if (!run->decoded)
+        return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "no memory for the job");
+    if (!xpd_devices_choose(&run->choice, &run->b->worker->devices, run->decoded, err))
+        return false;
+    json_decref(run->job->devices);
+    run->job->devices = xpd_choice_names(&run->choice);
+    const char *path = run->decoded->output_path ? output_path(run, own, sizeof own) : NULL;
+    run->reading = xpd_reading_start(run->b, XPP_IPC_READ, run->resolved, path, on_scan, run, err);
+    return run->reading != NULL;
+}
+
+void xpd_run_next(xpd_broker *b)
+{
+    xpd_error err = XPD_ERROR_INIT;
+
+    if (b->run || b->stopping || !b->ready || !b->worker->ready || b->queue.count == 0)
+        return;
+    xpd_job *job = b->queue.items[0];
+    xpd_run *run = calloc(1, sizeof *run);
+    if (!run)
+        return;
+    run->b = b;
+    run->job = xpd_job_ref(job);
+    run->repeated = job->started_ms > 0;
+    run->deadline = (xpd_timer){.fire = too_long, .context = run};
+    run->grace = (xpd_timer){.fire = grace_over, .context = run};
+    b->run = run;
+    job->active = true;
+    xpd_job_move(b, job, XPD_JOB_STARTING, "", "");
+    if (!begin(run, &err)) {
+        leave_error(run, &err);
+        return;
+    }
+    if (run->decoded->deadline_s > 0)
+        xpd_timer_set(&b->loop, &run->deadline, (int64_t)(run->decoded->deadline_s * 1000));
+}
+
+/* ------------------------------------------------------------------------------------ worker */
+
+static void announce_running(xpd_run *run)
+{
+    if (run->job->state != XPD_JOB_STARTING)
+        return;
+    xpd_job_move(run->b, run->job, XPD_JOB_RUNNING, "", "");
+    if (run->repeated) {
+        json_t *body = json_pack("{s:i}", "from_iter", 0);
+        xpd_job_event(run->b, run->job, "resumed", body);
+        json_decref(body);
+        run->repeated = false;
+    }
+}
+
+static void take_iter(xpd_job *job, const json_t *event)
+{
+    const json_t *error = json_object_get(event, "data_error");
+    job->progress.known = true;
+    job->progress.stage = json_integer_value(json_object_get(event, "stage"));
+    job->progress.iter = json_integer_value(json_object_get(event, "iter"));
+    job->progress.modes = json_integer_value(json_object_get(event, "modes"));
+    if (json_is_number(error) || job->progress.iter <= 1)
+        job->progress.data_error = json_is_number(error) ? json_number_value(error) : NAN;
+}
+
+static bool take_event(xpd_run *run, json_t *event)
+{
+    static const char *const types[] = {"iter", "preview", "warning", "log", "resumed"};
+    char type[16];
+    const char *said = json_string_value(json_object_get(event, "type"));
+
+    if (!said)
+        return false;
+    snprintf(type, sizeof type, "%s", said);
+    if (strcmp(type, "state") == 0) {
+        const char *state = json_string_value(json_object_get(event, "state"));
+        if (!state || strcmp(state, "running") != 0)
+            return false;
+        announce_running(run);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (strcmp(type, types[i]) != 0)
+            continue;
+        if (i == 0)
+            take_iter(run->job, event);
+        json_object_del(event, "type"); /* the broker writes these three */
+        json_object_del(event, "seq");
+        json_object_del(event, "t");
+        xpd_job_event(run->b, run->job, type, event);
+        return true;
+    }
+    return true; /* a type that this version does not know */
+}
+
+static bool is_ours(const xpd_broker *b, const json_t *body)
+{
+    const char *id = json_string_value(json_object_get(body, "id"));
+    return id && b->run && !b->run->reading && strcmp(id, b->run->job->id) == 0;
+}
+
+bool xpd_run_events(xpd_broker *b, const json_t *body)
+{
+    const json_t *events = json_object_get(body, "events");
+
+    if (!json_is_array(events))
+        return false;
+    if (!is_ours(b, body))
+        return true; /* of a job that ended meanwhile */
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        json_t *event = json_array_get(events, i);
+        if (!json_is_object(event) || !take_event(b->run, event))
+            return false;
+    }
+    return true;
+}
+
+static const char *known_reason(const char *reason)
+{
+    static const char *const reasons[] = {"cancelled", "deadline", "diverged", "dataset", "output", "no-device-memory", "refused", "worker-died", "internal"};
+    for (size_t i = 0; reason && i < sizeof reasons / sizeof *reasons; i++) {
+        if (strcmp(reasons[i], reason) == 0)
+            return reasons[i];
+    }
+    return "internal";
+}
+
+bool xpd_run_done(xpd_broker *b, const json_t *body)
+{
+    const char *word = json_string_value(json_object_get(body, "state")), *detail = json_string_value(json_object_get(body, "detail"));
+    json_t *result = json_object_get(body, "result");
+    xpd_state state;
+
+    if (!word || !xpd_state_find(&state, word) || !xpd_state_terminal(state))
+        return false;
+    if (!is_ours(b, body))
+        return true;
+    xpd_run *run = b->run;
+    if (state == XPD_JOB_SUCCEEDED && !json_string_value(json_object_get(result, "path")))
+        return false;
+    if (json_is_object(result)) {
+        json_decref(run->job->result);
+        run->job->result = json_incref(result);
+    }
+    if (state == XPD_JOB_SUCCEEDED) {
+        announce_running(run);
+        leave(run, state, "", "");
+    } else if (state == XPD_JOB_CANCELLED) {
+        if (run->stop == GO_ON)
+            snprintf(run->by, sizeof run->by, "the worker");
+        leave_stopped(run);
+    } else {
+        leave(run, state, known_reason(json_string_value(json_object_get(body, "reason"))), detail ? detail : "");
+    }
+    return true;
+}
+
+void xpd_run_worker_died(xpd_broker *b, const char *how)
+{
+    xpd_run *run = b->run;
+    char detail[256];
+
+    if (!run || run->reading)
+        return;
+    if (run->stop != GO_ON) {
+        leave_stopped(run);
+        return;
+    }
+    run->job->attempts++;
+    snprintf(detail, sizeof detail, "the worker %s", how);
+    if (run->job->attempts >= DEATHS_MAX) {
+        snprintf(detail, sizeof detail, "%d workers died with this job; the last %s", DEATHS_MAX, how);
+        leave(run, XPD_JOB_FAILED, "poison", detail);
+    } else {
+        leave(run, XPD_JOB_QUEUED, "worker-died", detail);
+    }
+}
+
+/* ------------------------------------------------------------------------------------ cancel */
+
+static void stop_run(xpd_run *run, stop_cause why)
+{
+    if (run->stop == GO_ON)
+        run->stop = why;
+    if (run->reading) {
+        leave_stopped(run);
+        return;
+    }
+    json_t *body = json_pack("{s:s}", "id", run->job->id);
+    xpd_child_send(&run->b->worker->child, XPP_IPC_CANCEL, body, NULL, 0);
+    json_decref(body);
+    if (!xpd_timer_armed(&run->grace))
+        xpd_timer_set(&run->b->loop, &run->grace, run->b->config.cancel_grace_s * 1000);
+}
+
+void xpd_job_cancel(xpd_broker *b, xpd_job *job, const char *by)
+{
+    char detail[128];
+
+    if (xpd_state_terminal(job->state))
+        return;
+    if (b->run && b->run->job == job) {
+        if (b->run->stop != GO_ON)
+            return; /* on its way */
+        snprintf(b->run->by, sizeof b->run->by, "%s", by);
+        xpd_log(XPD_LOG_INFO, job->id, "cancel asked for by %s", by);
+        stop_run(b->run, CANCELLED);
+        return;
+    }
+    snprintf(detail, sizeof detail, "cancelled by %s", by);
+    xpd_job_move(b, job, XPD_JOB_CANCELLED, "cancelled", detail);
+}
+
+void xpd_run_shutdown(xpd_broker *b)
+{
+    if (!b->run)
+        return;
+    if (b->run->stop == GO_ON)
+        b->run->stop = SHUTDOWN;
+    if (b->run->reading)
+        leave_stopped(b->run);
+    /* else the worker is told to quit; what it says until then counts */
+}

@@ -1,0 +1,444 @@
+/* See store.h.  WAL with synchronous=FULL: an acknowledged job survives a power cut.  Exclusive
+ * locking: a second broker on the same folder cannot open the database, and with a single connection the
+ * WAL-reset fault of SQLite before 3.51.3 cannot happen. */
+#include "store.h"
+
+#include "log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define SCHEMA_VERSION 1
+
+typedef struct op {
+    struct op *next;
+    xpd_row *row; /* NULL = delete `id` */
+    char id[XPP_JOB_ID_SIZE];
+    xpd_store_done done;
+    void *context;
+    xpd_store_result result;
+} op;
+
+typedef struct op_list {
+    op *first, **last;
+} op_list;
+
+struct xpd_store {
+    sqlite3 *db;
+    sqlite3_stmt *put, *del;
+    pthread_t thread;
+    bool started;
+    int event; /* eventfd of results */
+    pthread_mutex_t lock; /* guards the three below */
+    pthread_cond_t wake;
+    op_list waiting, finished;
+    bool stop;
+    int64_t outstanding; /* loop thread only */
+};
+
+static const char schema[] =
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);"
+    "CREATE TABLE jobs("
+    " number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, rev INTEGER NOT NULL,"
+    " uid INTEGER NOT NULL, user TEXT NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,"
+    " detail TEXT NOT NULL, priority INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
+    " started_ms INTEGER NOT NULL, finished_ms INTEGER NOT NULL, attempts INTEGER NOT NULL,"
+    " doc TEXT NOT NULL, resolved TEXT NOT NULL, devices TEXT, progress TEXT, result TEXT,"
+    " idem_key TEXT, idem_sha TEXT);"
+    "CREATE UNIQUE INDEX jobs_idem ON jobs(uid, idem_key) WHERE idem_key IS NOT NULL;"
+    "INSERT INTO meta VALUES('schema_version', '1');";
+
+static const char put_sql[] =
+    "INSERT INTO jobs VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20)"
+    " ON CONFLICT(number) DO UPDATE SET rev=?3, state=?6, reason=?7, detail=?8, priority=?9,"
+    " started_ms=?11, finished_ms=?12, attempts=?13, devices=?16, progress=?17, result=?18";
+
+void xpd_row_free(xpd_row *row)
+{
+    if (!row)
+        return;
+    free(row->user);
+    free(row->detail);
+    free(row->doc);
+    free(row->resolved);
+    free(row->devices);
+    free(row->progress);
+    free(row->result);
+    free(row->idem_key);
+    free(row->idem_sha);
+    free(row);
+}
+
+/* ----------------------------------------------------------------------------------- opening */
+
+static bool db_fail(xpd_store *store, const char *path, const char *what, xpd_error *err)
+{
+    return xpd_fail(err, XPP_FAULT_INTERNAL, "", "state '%s': %s: %s", path, what, sqlite3_errmsg(store->db));
+}
+
+static bool run_sql(xpd_store *store, const char *sql, const char *path, const char *what, xpd_error *err)
+{
+    if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) != SQLITE_OK)
+        return db_fail(store, path, what, err);
+    return true;
+}
+
+static bool query_text(xpd_store *store, const char *sql, char *out, size_t size)
+{
+    sqlite3_stmt *statement = NULL;
+    bool found = false;
+    if (sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW) {
+        const unsigned char *text = sqlite3_column_text(statement, 0);
+        snprintf(out, size, "%s", text ? (const char *)text : "");
+        found = true;
+    }
+    sqlite3_finalize(statement);
+    return found;
+}
+
+static bool check_schema(xpd_store *store, const char *path, xpd_error *err)
+{
+    char text[256];
+
+    if (!query_text(store, "PRAGMA quick_check(1)", text, sizeof text))
+        return db_fail(store, path, "cannot be read", err);
+    if (strcmp(text, "ok") != 0)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "state '%s' is damaged: %s; restore it from a backup or move it away",
+                        path, text);
+    if (!query_text(store, "SELECT value FROM meta WHERE key = 'schema_version'", text, sizeof text)) {
+        if (!query_text(store, "SELECT count(*) FROM sqlite_master", text, sizeof text) || strcmp(text, "0") != 0)
+            return xpd_fail(err, XPP_FAULT_INTERNAL, "", "state '%s' is a database of another program", path);
+        return run_sql(store, "BEGIN", path, "cannot begin", err) &&
+               run_sql(store, schema, path, "cannot create the tables", err) &&
+               run_sql(store, "COMMIT", path, "cannot create the tables", err);
+    }
+    long version = strtol(text, NULL, 10);
+    if (version != SCHEMA_VERSION)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "state '%s' has version %ld, this program knows version %d; run a newer xptychod",
+                        path, version, SCHEMA_VERSION);
+    return true;
+}
+
+bool xpd_store_open(xpd_store **out, const char *path, xpd_error *err)
+{
+    xpd_store *store = calloc(1, sizeof *store);
+    bool ok = false;
+
+    *out = NULL;
+    if (!store)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
+    pthread_mutex_init(&store->lock, NULL);
+    pthread_cond_init(&store->wake, NULL);
+    store->waiting.last = &store->waiting.first;
+    store->finished.last = &store->finished.first;
+    store->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (store->event < 0) {
+        xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot make an eventfd: %s", strerror(errno));
+        goto done;
+    }
+    if (sqlite3_open_v2(path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
+        db_fail(store, path, "cannot be opened", err);
+        goto done;
+    }
+    if (!run_sql(store, "PRAGMA locking_mode=EXCLUSIVE", path, "cannot be locked", err) ||
+        !run_sql(store, "PRAGMA journal_mode=WAL", path, "cannot be opened", err) ||
+        !run_sql(store, "PRAGMA synchronous=FULL", path, "cannot be opened", err) ||
+        !run_sql(store, "PRAGMA wal_autocheckpoint=1000", path, "cannot be opened", err) ||
+        !check_schema(store, path, err))
+        goto done;
+    if (sqlite3_prepare_v2(store->db, put_sql, -1, &store->put, NULL) != SQLITE_OK ||
+        sqlite3_prepare_v2(store->db, "DELETE FROM jobs WHERE id = ?1", -1, &store->del, NULL) != SQLITE_OK) {
+        db_fail(store, path, "does not have the expected tables", err);
+        goto done;
+    }
+    *out = store;
+    store = NULL;
+    ok = true;
+done:
+    xpd_store_close(store);
+    return ok;
+}
+
+/* -------------------------------------------------------------------------------------- rows */
+
+static char *column_text(sqlite3_stmt *s, int column)
+{
+    const unsigned char *text = sqlite3_column_text(s, column);
+    return text ? strdup((const char *)text) : NULL;
+}
+
+static xpd_row *read_row(sqlite3_stmt *s)
+{
+    xpd_row *row = calloc(1, sizeof *row);
+    if (!row)
+        return NULL;
+    row->number = sqlite3_column_int64(s, 0);
+    snprintf(row->id, sizeof row->id, "%s", (const char *)sqlite3_column_text(s, 1));
+    row->rev = sqlite3_column_int64(s, 2);
+    row->uid = sqlite3_column_int64(s, 3);
+    row->user = column_text(s, 4);
+    snprintf(row->state, sizeof row->state, "%s", (const char *)sqlite3_column_text(s, 5));
+    snprintf(row->reason, sizeof row->reason, "%s", (const char *)sqlite3_column_text(s, 6));
+    row->detail = column_text(s, 7);
+    row->priority = sqlite3_column_int64(s, 8);
+    row->created_ms = sqlite3_column_int64(s, 9);
+    row->started_ms = sqlite3_column_int64(s, 10);
+    row->finished_ms = sqlite3_column_int64(s, 11);
+    row->attempts = sqlite3_column_int64(s, 12);
+    row->doc = column_text(s, 13);
+    row->resolved = column_text(s, 14);
+    row->devices = column_text(s, 15);
+    row->progress = column_text(s, 16);
+    row->result = column_text(s, 17);
+    row->idem_key = column_text(s, 18);
+    row->idem_sha = column_text(s, 19);
+    if (!row->user || !row->detail || !row->doc || !row->resolved) {
+        xpd_row_free(row);
+        return NULL;
+    }
+    return row;
+}
+
+bool xpd_store_load(xpd_store *store, bool (*take)(void *context, xpd_row *row), void *context, xpd_error *err)
+{
+    sqlite3_stmt *s = NULL;
+    bool ok = true;
+    int code = sqlite3_prepare_v2(store->db, "SELECT * FROM jobs ORDER BY number", -1, &s, NULL);
+
+    while (ok && code == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW) {
+        xpd_row *row = read_row(s);
+        ok = row && take(context, row);
+    }
+    int last = sqlite3_finalize(s);
+    if (!ok)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot load the jobs: memory is exhausted");
+    if (code != SQLITE_OK || last != SQLITE_OK)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot load the jobs: %s", sqlite3_errmsg(store->db));
+    return true;
+}
+
+static void bind_text(sqlite3_stmt *s, int at, const char *text)
+{
+    if (text)
+        sqlite3_bind_text(s, at, text, -1, SQLITE_STATIC);
+    else
+        sqlite3_bind_null(s, at);
+}
+
+static int execute(xpd_store *store, const op *o)
+{
+    sqlite3_stmt *s = o->row ? store->put : store->del;
+    const xpd_row *r = o->row;
+
+    if (r) {
+        sqlite3_bind_int64(s, 1, r->number);
+        bind_text(s, 2, r->id);
+        sqlite3_bind_int64(s, 3, r->rev);
+        sqlite3_bind_int64(s, 4, r->uid);
+        bind_text(s, 5, r->user);
+        bind_text(s, 6, r->state);
+        bind_text(s, 7, r->reason);
+        bind_text(s, 8, r->detail);
+        sqlite3_bind_int64(s, 9, r->priority);
+        sqlite3_bind_int64(s, 10, r->created_ms);
+        sqlite3_bind_int64(s, 11, r->started_ms);
+        sqlite3_bind_int64(s, 12, r->finished_ms);
+        sqlite3_bind_int64(s, 13, r->attempts);
+        bind_text(s, 14, r->doc);
+        bind_text(s, 15, r->resolved);
+        bind_text(s, 16, r->devices);
+        bind_text(s, 17, r->progress);
+        bind_text(s, 18, r->result);
+        bind_text(s, 19, r->idem_key);
+        bind_text(s, 20, r->idem_sha);
+    } else {
+        bind_text(s, 1, o->id);
+    }
+    sqlite3_step(s);
+    int code = sqlite3_reset(s);
+    sqlite3_clear_bindings(s);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------ thread */
+
+static int write_all(xpd_store *store, op *first)
+{
+    int code = sqlite3_exec(store->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    for (op *o = first; o && code == SQLITE_OK; o = o->next)
+        code = execute(store, o);
+    if (code == SQLITE_OK)
+        code = sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL);
+    if (code != SQLITE_OK) {
+        xpd_log(XPD_LOG_ERROR, NULL, "the state cannot be written: %s", sqlite3_errmsg(store->db));
+        if (!sqlite3_get_autocommit(store->db))
+            sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    }
+    return code;
+}
+
+static xpd_store_result result_of(int code)
+{
+    if (code == SQLITE_OK)
+        return XPD_STORE_OK;
+    /* A full disk leaves the file intact and readable.  After anything else (a failed sync above
+     * all, which the kernel reports once only) what is on disk is known only after opening again. */
+    return (code & 0xff) == SQLITE_FULL ? XPD_STORE_FULL : XPD_STORE_FATAL;
+}
+
+static void *store_thread(void *context)
+{
+    xpd_store *store = context;
+
+    pthread_mutex_lock(&store->lock);
+    for (;;) {
+        while (!store->waiting.first && !store->stop)
+            pthread_cond_wait(&store->wake, &store->lock);
+        op *batch = store->waiting.first;
+        if (!batch)
+            break;
+        store->waiting.first = NULL;
+        store->waiting.last = &store->waiting.first;
+        pthread_mutex_unlock(&store->lock);
+
+        xpd_store_result result = result_of(write_all(store, batch));
+        op **end = &batch;
+        for (op *o = batch; o; o = o->next) {
+            o->result = result;
+            end = &o->next;
+        }
+
+        pthread_mutex_lock(&store->lock);
+        *store->finished.last = batch;
+        store->finished.last = end;
+        uint64_t one = 1;
+        if (write(store->event, &one, sizeof one) != sizeof one)
+            xpd_log(XPD_LOG_ERROR, NULL, "cannot wake the loop: %s", strerror(errno));
+    }
+    pthread_mutex_unlock(&store->lock);
+    return NULL;
+}
+
+bool xpd_store_start(xpd_store *store, xpd_error *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&store->thread, NULL, store_thread, store);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot start the store's thread: %s", strerror(code));
+    store->started = true;
+    return true;
+}
+
+int xpd_store_fd(const xpd_store *store)
+{
+    return store->event;
+}
+
+bool xpd_store_idle(const xpd_store *store)
+{
+    return store->outstanding == 0;
+}
+
+void xpd_store_collect(xpd_store *store)
+{
+    uint64_t count;
+    if (read(store->event, &count, sizeof count) < 0 && errno != EAGAIN)
+        xpd_log(XPD_LOG_WARNING, NULL, "cannot read the store's eventfd: %s", strerror(errno));
+
+    pthread_mutex_lock(&store->lock);
+    op *list = store->finished.first;
+    store->finished.first = NULL;
+    store->finished.last = &store->finished.first;
+    pthread_mutex_unlock(&store->lock);
+
+    while (list) {
+        op *o = list;
+        list = o->next;
+        store->outstanding--;
+        if (o->done)
+            o->done(o->context, o->result);
+        xpd_row_free(o->row);
+        free(o);
+    }
+}
+
+static void hand_over(xpd_store *store, op *o)
+{
+    store->outstanding++;
+    pthread_mutex_lock(&store->lock);
+    *store->waiting.last = o;
+    store->waiting.last = &o->next;
+    pthread_cond_signal(&store->wake);
+    pthread_mutex_unlock(&store->lock);
+}
+
+void xpd_store_put(xpd_store *store, xpd_row *row, xpd_store_done done, void *context)
+{
+    op *o = row ? calloc(1, sizeof *o) : NULL;
+    if (!o) {
+        xpd_row_free(row);
+        if (done)
+            done(context, XPD_STORE_FULL);
+        return;
+    }
+    o->row = row;
+    o->done = done;
+    o->context = context;
+    hand_over(store, o);
+}
+
+void xpd_store_delete(xpd_store *store, const char *id, xpd_store_done done, void *context)
+{
+    op *o = calloc(1, sizeof *o);
+    if (!o) {
+        if (done)
+            done(context, XPD_STORE_FULL);
+        return;
+    }
+    snprintf(o->id, sizeof o->id, "%s", id);
+    o->done = done;
+    o->context = context;
+    hand_over(store, o);
+}
+
+void xpd_store_flush(xpd_store *store)
+{
+    if (!store || !store->started)
+        return;
+    pthread_mutex_lock(&store->lock);
+    store->stop = true;
+    pthread_cond_signal(&store->wake);
+    pthread_mutex_unlock(&store->lock);
+    pthread_join(store->thread, NULL);
+    store->started = false;
+}
+
+void xpd_store_close(xpd_store *store)
+{
+    if (!store)
+        return;
+    if (store->started) {
+        xpd_store_flush(store);
+        xpd_store_collect(store);
+    }
+    sqlite3_finalize(store->put);
+    sqlite3_finalize(store->del);
+    if (sqlite3_close(store->db) != SQLITE_OK)
+        xpd_log(XPD_LOG_WARNING, NULL, "the state was not closed cleanly");
+    if (store->event >= 0)
+        close(store->event);
+    pthread_cond_destroy(&store->wake);
+    pthread_mutex_destroy(&store->lock);
+    free(store);
+}

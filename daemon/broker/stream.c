@@ -1,0 +1,458 @@
+/* See stream.h.  A stream holds its cursor and at most one encoded line; the library asks for bytes
+ * only when its socket takes them, so a slow reader slows nobody.  A suspended connection does not see its client
+ * leave: the heartbeat is what finds that out. */
+#include "stream.h"
+
+#include "life.h"
+#include "log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WAKE_MS 10        /* events of that time are sent together: each wake-up walks all suspended connections */
+#define HEARTBEAT_MS 15000
+#define BLOCK 8192
+
+typedef enum encoding { TEXT, NDJSON, SSE } encoding;
+
+struct xpd_stream {
+    xpd_broker *b;
+    xpd_job *job; /* reference; NULL = the feed of all jobs */
+    uid_t uid;
+    struct MHD_Connection *connection;
+    encoding encoding;
+    xpd_cursor cursor;
+    int64_t feed_next;
+    int64_t stop_after; /* follow=0: last seq to send; INT64_MAX = follow */
+    char *rest;         /* encoded and not yet sent: [rest_at, rest_length) */
+    size_t rest_at, rest_length, rest_room;
+    bool suspended, wake, begun, ended, heartbeat;
+    int64_t sent_ms;
+    struct xpd_stream *next, **link;
+};
+
+struct xpd_wait {
+    xpd_request *r;
+    xpd_job *job; /* reference */
+    int64_t rev;
+    xpd_timer timer;
+    void (*answer)(xpd_request *r, xpd_job *job);
+    struct xpd_wait *next, **link;
+};
+
+/* ---------------------------------------------------------------------------------- encoding */
+
+static char *reserve(xpd_stream *s, size_t length)
+{
+    size_t need = s->rest_length + length;
+    if (need > s->rest_room) {
+        char *more = realloc(s->rest, need * 2);
+        if (!more)
+            return NULL;
+        s->rest = more;
+        s->rest_room = need * 2;
+    }
+    return s->rest + s->rest_length;
+}
+
+static bool put(xpd_stream *s, const char *text, size_t length)
+{
+    char *at = reserve(s, length);
+    if (!at)
+        return false;
+    memcpy(at, text, length);
+    s->rest_length += length;
+    return true;
+}
+
+static bool put_text(xpd_stream *s, const char *text)
+{
+    return put(s, text, strlen(text));
+}
+
+static bool put_plain(xpd_stream *s, const json_t *event)
+{
+    char text[2048];
+    const char *id = json_string_value(json_object_get(event, "job"));
+    int n = xpp_event_text(text, sizeof text, event);
+    if (n < 0)
+        return true;
+    return (!id || (put_text(s, id) && put_text(s, " "))) && put_text(s, text) &&
+           ((*text && text[strlen(text) - 1] == '\n') || put_text(s, "\n"));
+}
+
+/* seq 0 = without id: the feed cannot be resumed by a number */
+static bool encode(xpd_stream *s, int64_t seq, const char *line, size_t length)
+{
+    char head[128];
+    bool ok;
+
+    if (s->encoding == NDJSON)
+        return put(s, line, length);
+    json_t *event = json_loadb(line, length, 0, NULL);
+    const char *type = json_string_value(json_object_get(event, "type"));
+    if (s->encoding == TEXT) {
+        ok = !event || put_plain(s, event);
+    } else {
+        size_t at = seq ? (size_t)snprintf(head, sizeof head, "id: %lld\n", (long long)seq) : 0;
+        snprintf(head + at, sizeof head - at, "event: %.40s\ndata: ", type ? type : "message");
+        ok = put_text(s, head) && put(s, line, length) && put_text(s, "\n");
+    }
+    json_decref(event);
+    return ok;
+}
+
+static bool encode_gap(xpd_stream *s, int64_t from, int64_t to)
+{
+    char text[160];
+    const char *form = s->encoding == SSE      ? "event: gap\ndata: {\"type\":\"gap\",\"from\":%lld,\"to\":%lld}\n\n"
+                       : s->encoding == NDJSON ? "{\"type\":\"gap\",\"from\":%lld,\"to\":%lld}\n"
+                                               : "# gap %lld %lld\n";
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* one of the three above */
+    snprintf(text, sizeof text, form, (long long)from, (long long)to);
+#pragma GCC diagnostic pop
+    return put_text(s, text);
+}
+
+static bool encode_heartbeat(xpd_stream *s)
+{
+    return put_text(s, s->encoding == SSE ? ": hb\n\n" : s->encoding == NDJSON ? "\n" : "# hb\n");
+}
+
+/* ----------------------------------------------------------------------------------- sending */
+
+static bool next_of_job(xpd_stream *s)
+{
+    xpd_event event;
+    xpd_events *events = xpd_job_log(s->b, s->job);
+
+    if (!events || s->cursor.next > s->stop_after || !xpd_events_next(events, &s->cursor, &event))
+        return false;
+    if (event.gap_from && !encode_gap(s, event.gap_from, event.gap_to))
+        s->ended = true;
+    if (!encode(s, event.seq, event.line, event.length))
+        s->ended = true;
+    return true;
+}
+
+static bool next_of_feed(xpd_stream *s)
+{
+    xpd_broker *b = s->b;
+    if (s->feed_next < b->feed_next - XPD_FEED_RING)
+        s->ended = true; /* too slow: it has to ask for the list again */
+    while (!s->ended && s->feed_next < b->feed_next) {
+        const xpd_feed_line *line = &b->feed[s->feed_next++ % XPD_FEED_RING];
+        if (line->uid != s->uid)
+            continue;
+        if (!encode(s, 0, line->line, strlen(line->line)))
+            s->ended = true;
+        return true;
+    }
+    return false;
+}
+
+/* Whether nothing will follow what has been sent. */
+static bool is_over(xpd_stream *s)
+{
+    if (s->ended || s->b->closing)
+        return true;
+    if (!s->job)
+        return s->stop_after == 0;
+    return s->cursor.next > s->stop_after || s->job->removed || !s->job->events || xpd_events_ended(s->job->events);
+}
+
+static ssize_t fill(void *context, uint64_t position, char *out, size_t room)
+{
+    xpd_stream *s = context;
+    size_t used = 0;
+    (void)position;
+
+    if (!s->begun) {
+        s->begun = true;
+        if (s->encoding == SSE && !put_text(s, "retry: 3000\n\n"))
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+    for (;;) {
+        size_t piece = s->rest_length - s->rest_at;
+        if (piece > room - used)
+            piece = room - used;
+        if (piece > 0) {
+            memcpy(out + used, s->rest + s->rest_at, piece);
+            s->rest_at += piece;
+            used += piece;
+        }
+        if (s->rest_at < s->rest_length || used == room)
+            break;
+        s->rest_at = s->rest_length = 0;
+        if (s->ended || !(s->job ? next_of_job(s) : next_of_feed(s)))
+            break;
+    }
+    s->wake = false;
+    if (used > 0) {
+        s->sent_ms = xpd_now_ms();
+        return (ssize_t)used;
+    }
+    if (is_over(s))
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    if (s->heartbeat) {
+        s->heartbeat = false;
+        if (!encode_heartbeat(s))
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+        return fill(s, 0, out, room);
+    }
+    s->suspended = true;
+    MHD_suspend_connection(s->connection);
+    return 0; /* only here: nothing to send and suspended */
+}
+
+static void resume(xpd_stream *s)
+{
+    if (!s->suspended)
+        return;
+    s->suspended = false;
+    MHD_resume_connection(s->connection);
+}
+
+static void wake_streams(void *context)
+{
+    xpd_broker *b = context;
+    for (xpd_stream *s = b->streams; s; s = s->next) {
+        if (s->wake)
+            resume(s);
+    }
+}
+
+void xpd_streams_notify(xpd_broker *b, const xpd_job *job)
+{
+    bool any = false;
+    for (xpd_stream *s = b->streams; s; s = s->next) {
+        if (s->job == job || !s->job) {
+            s->wake = true;
+            any = true;
+        }
+    }
+    if (any && !xpd_timer_armed(&b->stream_timer)) {
+        b->stream_timer.fire = wake_streams;
+        b->stream_timer.context = b;
+        xpd_timer_set(&b->loop, &b->stream_timer, WAKE_MS);
+    }
+}
+
+void xpd_streams_tick(xpd_broker *b)
+{
+    int64_t now = xpd_now_ms();
+    for (xpd_stream *s = b->streams; s; s = s->next) {
+        if (s->suspended && now - s->sent_ms >= HEARTBEAT_MS) {
+            s->heartbeat = true;
+            resume(s);
+        }
+    }
+}
+
+static void stream_free(void *context)
+{
+    xpd_stream *s = context;
+    *s->link = s->next;
+    if (s->next)
+        s->next->link = s->link;
+    if (s->job) {
+        s->job->readers--;
+        xpd_job_log_rest(s->job);
+        xpd_job_unref(s->job);
+    }
+    free(s->rest);
+    free(s);
+}
+
+/* ----------------------------------------------------------------------------------- opening */
+
+bool xpd_streams_admit(const xpd_broker *b, uid_t uid, xpd_error *err)
+{
+    int64_t all = 0, mine = 0;
+    for (const xpd_stream *s = b->streams; s; s = s->next) {
+        all++;
+        mine += s->uid == uid;
+    }
+    for (const xpd_wait *w = b->waits; w; w = w->next) {
+        all++;
+        mine += w->r->caller.uid == uid;
+    }
+    if (all >= b->config.streams_max || mine >= b->config.streams_user_max)
+        return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "%lld streams are open%s; that is the limit", (long long)(mine >= b->config.streams_user_max ? mine : all),
+                        mine >= b->config.streams_user_max ? " for you" : "");
+    return true;
+}
+
+static bool choose_encoding(xpd_request *r, encoding *out)
+{
+    const char *accept = xpd_request_header(r, MHD_HTTP_HEADER_ACCEPT);
+
+    if (accept && strcasestr(accept, "text/event-stream") && xpd_request_accepts(r, "text/event-stream"))
+        *out = SSE;
+    else if (accept && strcasestr(accept, "application/x-ndjson") && xpd_request_accepts(r, "application/x-ndjson"))
+        *out = NDJSON;
+    else if (xpd_request_accepts(r, "text/plain"))
+        *out = TEXT;
+    else if (xpd_request_accepts(r, "application/x-ndjson"))
+        *out = NDJSON;
+    else
+        return false;
+    return true;
+}
+
+/* First seq wanted: Last-Event-ID goes before `from`. */
+static bool read_start(xpd_request *r, int64_t *from)
+{
+    const char *last = xpd_request_header(r, "Last-Event-ID");
+    char *end = NULL;
+
+    *from = 1;
+    if (!xpd_request_number(r, "from", 1, INT64_MAX / 2, from))
+        return false;
+    if (last && *last) {
+        size_t digits = strspn(last, "0123456789");
+        long long seq = strtoll(last, &end, 10);
+        if (digits == 0 || digits > 18 || *end) {
+            xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST, "Last-Event-ID '%.40s' is not the id of an event", last);
+            return false;
+        }
+        *from = seq + 1;
+    }
+    return true;
+}
+
+static struct MHD_Response *make_response(xpd_stream *s)
+{
+    static const char *const types[] = {"text/plain; charset=utf-8", "application/x-ndjson", "text/event-stream"};
+    struct MHD_Response *response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, fill, s, stream_free);
+    if (response) {
+        xpd_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, types[s->encoding]);
+        xpd_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+        xpd_header(response, "X-Accel-Buffering", "no");
+    }
+    return response;
+}
+
+void xpd_stream_open(xpd_request *r, xpd_job *job)
+{
+    xpd_broker *b = r->b;
+    encoding code;
+    int64_t from = 1, follow = 1;
+    xpd_error err = XPD_ERROR_INIT;
+
+    if (!choose_encoding(r, &code)) {
+        xpd_reply_fault(r, XPP_FAULT_NOT_ACCEPTABLE, "events come as text/plain, application/x-ndjson or text/event-stream");
+        return;
+    }
+    if (!xpd_request_number(r, "follow", 0, 1, &follow) || (job && !read_start(r, &from)))
+        return;
+    if (b->stopping || !xpd_streams_admit(b, r->caller.uid, &err)) {
+        if (b->stopping)
+            xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "", "the service is stopping");
+        xpd_reply_error(r, &err);
+        return;
+    }
+    xpd_events *events = job ? xpd_job_log(b, job) : NULL;
+    if (job && !events) {
+        xpd_reply_fault(r, XPP_FAULT_UNAVAILABLE, "the event log cannot be read");
+        return;
+    }
+    if (events && xpd_events_ended(events) && from > xpd_events_last(events)) {
+        xpd_job_log_rest(job);
+        xpd_reply_empty(r, MHD_HTTP_NO_CONTENT);
+        return;
+    }
+    xpd_stream *s = calloc(1, sizeof *s);
+    if (!s) {
+        xpd_reply_fault(r, XPP_FAULT_UNAVAILABLE, "memory is exhausted");
+        return;
+    }
+    s->b = b;
+    s->uid = r->caller.uid;
+    s->connection = r->connection;
+    s->encoding = code;
+    s->cursor = (xpd_cursor){.next = from, .offset = -1};
+    s->feed_next = b->feed_next;
+    s->stop_after = follow ? INT64_MAX : events ? xpd_events_last(events) : 0;
+    s->sent_ms = xpd_now_ms();
+    s->next = b->streams;
+    s->link = &b->streams;
+    if (s->next)
+        s->next->link = &s->next;
+    b->streams = s;
+    if (job) {
+        s->job = xpd_job_ref(job);
+        job->readers++;
+    }
+    struct MHD_Response *response = make_response(s);
+    if (!response) {
+        stream_free(s);
+        xpd_reply_fault(r, XPP_FAULT_UNAVAILABLE, "memory is exhausted");
+        return;
+    }
+    xpd_reply(r, MHD_HTTP_OK, response);
+}
+
+/* -------------------------------------------------------------------------------- long polls */
+
+static void wait_answer(xpd_wait *w)
+{
+    *w->link = w->next;
+    if (w->next)
+        w->next->link = w->link;
+    xpd_timer_cancel(&w->timer);
+    w->answer(w->r, w->job);
+    xpd_job_unref(w->job);
+    free(w);
+}
+
+static void wait_over(void *context)
+{
+    wait_answer(context);
+}
+
+void xpd_wait_open(xpd_request *r, xpd_job *job, int64_t wait_s, void (*answer)(xpd_request *r, xpd_job *job))
+{
+    xpd_wait *w = calloc(1, sizeof *w);
+    if (!w) {
+        answer(r, job);
+        return;
+    }
+    w->r = r;
+    w->job = xpd_job_ref(job);
+    w->rev = job->rev;
+    w->answer = answer;
+    w->timer = (xpd_timer){.fire = wait_over, .context = w};
+    w->next = r->b->waits;
+    w->link = &r->b->waits;
+    if (w->next)
+        w->next->link = &w->next;
+    r->b->waits = w;
+    xpd_timer_set(&r->b->loop, &w->timer, wait_s * 1000);
+    xpd_request_wait(r);
+}
+
+void xpd_waits_notify(xpd_broker *b, const xpd_job *job)
+{
+    xpd_wait *next;
+    for (xpd_wait *w = b->waits; w; w = next) {
+        next = w->next;
+        if (w->job == job && w->rev != job->rev)
+            wait_answer(w);
+    }
+}
+
+void xpd_streams_end(xpd_broker *b)
+{
+    while (b->waits)
+        wait_answer(b->waits);
+    for (xpd_stream *s = b->streams; s; s = s->next)
+        resume(s);
+}
+
+bool xpd_streams_none(const xpd_broker *b)
+{
+    return !b->streams && !b->waits;
+}

@@ -1,0 +1,393 @@
+/* See submit.h.  The steps wait for others (worker, reader, store), so a submission is a small state
+ * machine; its request is suspended meanwhile and may have lost its client, which changes nothing. */
+#include "submit.h"
+
+#include "life.h"
+#include "log.h"
+#include "reader.h"
+#include "worker.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICES_WAIT_MS 15000 /* for the first worker after the start of the service */
+
+typedef struct xpd_submission {
+    xpd_broker *b;
+    xpd_request *r;
+    json_t *doc, *resolved;
+    xpp_job *decoded;
+    bool dry_run, probe;
+    enum { WAIT_DEVICES, WAIT_READER, WAIT_STORE } step;
+    xpd_timer patience;
+    xpd_choice choice;
+    xpd_reading *reading;
+    json_t *scan, *verdict;
+    xpd_job *job;
+    char key[256], sha[65]; /* idempotency; key "" = none */
+    struct xpd_submission *next, **link;
+} xpd_submission;
+
+/* ------------------------------------------------------------------------------------ answers */
+
+static void submission_free(xpd_submission *s)
+{
+    if (s->link) {
+        *s->link = s->next;
+        if (s->next)
+            s->next->link = s->link;
+    }
+    xpd_timer_cancel(&s->patience);
+    xpd_reading_abandon(s->reading);
+    xpp_job_free(s->decoded);
+    json_decref(s->doc);
+    json_decref(s->resolved);
+    json_decref(s->scan);
+    json_decref(s->verdict);
+    xpd_job_unref(s->job);
+    free(s);
+}
+
+static void finish_problem(xpd_submission *s, json_t *problem)
+{
+    xpd_reply_problem(s->r, problem);
+    submission_free(s);
+}
+
+static void finish_error(xpd_submission *s, xpd_error *err)
+{
+    finish_problem(s, xpd_problem(err));
+}
+
+static void reply_created(xpd_request *r, const xpd_job *job, bool replayed)
+{
+    char location[64], tag[64];
+    snprintf(location, sizeof location, "/v1/jobs/%s", job->id);
+    snprintf(tag, sizeof tag, "\"%s-%lld\"", job->id, (long long)job->rev);
+    const char *const headers[][2] = {{MHD_HTTP_HEADER_LOCATION, location},
+                                      {MHD_HTTP_HEADER_ETAG, tag},
+                                      {replayed ? "Idempotency-Replayed" : NULL, "true"},
+                                      {NULL, NULL}};
+    xpd_reply_json_as(r, MHD_HTTP_CREATED, xpd_job_document(job, (int64_t)xpd_queue_position(&r->b->queue, job), true), NULL, headers);
+}
+
+/* ------------------------------------------------------------------------------------ commit */
+
+static void committed(void *context, xpd_store_result result)
+{
+    xpd_submission *s = context;
+    xpd_broker *b = s->b;
+    xpd_error err = XPD_ERROR_INIT;
+
+    if (result == XPD_STORE_OK && xpd_job_enter(s->b, s->job)) {
+        reply_created(s->r, s->job, false);
+        submission_free(s);
+        return;
+    }
+    if (result == XPD_STORE_FULL)
+        xpd_fail(&err, XPP_FAULT_LOW_DISK, "", "the disk of the state folder is full; nothing was stored");
+    else if (result == XPD_STORE_OK)
+        xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "", "memory is exhausted");
+    else
+        xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "", "the state cannot be written; the service restarts");
+    finish_error(s, &err);
+    if (result == XPD_STORE_FATAL)
+        xpd_state_lost(b);
+}
+
+static void store(xpd_submission *s)
+{
+    xpd_job *job = xpd_job_create(s->doc, s->resolved);
+    xpd_error err = XPD_ERROR_INIT;
+
+    if (!job || (s->key[0] && (!(job->idem_key = strdup(s->key)) || !(job->idem_sha = strdup(s->sha))))) {
+        xpd_job_unref(job);
+        xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "", "memory is exhausted");
+        finish_error(s, &err);
+        return;
+    }
+    xpp_job_id_make(job->id);
+    job->number = s->b->jobs.next_number++;
+    job->uid = s->r->caller.uid;
+    snprintf(job->user, sizeof job->user, "%s", s->r->caller.user);
+    job->created_ms = xpd_wall_ms();
+    if (s->choice.count > 0)
+        job->devices = xpd_choice_names(&s->choice);
+    s->job = job;
+    s->step = WAIT_STORE;
+    xpd_store_put(s->b->store, xpd_job_row(job), committed, s);
+}
+
+static void verdict(xpd_submission *s)
+{
+    json_t *scan = s->scan ? json_deep_copy(s->scan) : json_null();
+    json_object_del(scan, "arrays");
+    json_object_del(scan, "file");
+    xpd_reply_json(s->r, MHD_HTTP_OK,
+                   json_pack("{s:b, s:O, s:o, s:o}", "admitted", 1, "job", s->resolved, "scan", scan, "devices",
+                             s->verdict ? json_incref(s->verdict) : json_array()));
+    submission_free(s);
+}
+
+/* ------------------------------------------------------------------------------------- steps */
+
+static void admitted(xpd_submission *s)
+{
+    if (s->dry_run)
+        verdict(s);
+    else
+        store(s);
+}
+
+static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
+{
+    xpd_submission *s = context;
+    xpd_error err = XPD_ERROR_INIT;
+
+    s->reading = NULL;
+    if (problem) {
+        finish_problem(s, problem);
+        return;
+    }
+    int positions = xpd_scan_array(scan->body, "positions");
+    if (positions < 0) {
+        xpd_fail(&err, XPP_FAULT_INTERNAL, "", "the reader gave no positions");
+        finish_error(s, &err);
+    } else if (!xpd_admit(&s->choice, s->decoded, scan->body, scan->fds[positions], &s->verdict, &err)) {
+        finish_error(s, &err);
+    } else {
+        s->scan = json_incref(scan->body);
+        admitted(s);
+    }
+}
+
+static void look(xpd_submission *s)
+{
+    xpd_error err = XPD_ERROR_INIT;
+
+    xpd_timer_cancel(&s->patience);
+    if (!xpd_devices_choose(&s->choice, &s->b->worker->devices, s->decoded, &err)) {
+        finish_error(s, &err);
+        return;
+    }
+    if (!s->probe) {
+        admitted(s);
+        return;
+    }
+    s->step = WAIT_READER;
+    s->reading = xpd_reading_start(s->b, XPP_IPC_PROBE, s->resolved, s->decoded->output_path, on_scan, s, &err);
+    if (!s->reading)
+        finish_error(s, &err);
+}
+
+static void no_devices(void *context)
+{
+    xpd_submission *s = context;
+    xpd_error err = XPD_ERROR_INIT;
+    xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "", "the worker has not started yet; try again");
+    finish_error(s, &err);
+}
+
+void xpd_submissions_devices_known(xpd_broker *b)
+{
+    xpd_submission *next;
+    for (xpd_submission *s = b->submissions; s; s = next) {
+        next = s->next;
+        if (s->step == WAIT_DEVICES)
+            look(s);
+    }
+}
+
+void xpd_submissions_end(xpd_broker *b)
+{
+    xpd_submission *next;
+    for (xpd_submission *s = b->submissions; s; s = next) {
+        xpd_error err = XPD_ERROR_INIT;
+        next = s->next;
+        if (s->step == WAIT_STORE)
+            continue; /* answered within a moment */
+        xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "", "the service is stopping");
+        finish_error(s, &err);
+    }
+}
+
+/* ------------------------------------------------------------------------------------ checks */
+
+/* Another job that is going to write, or has written as another user, the same file. */
+static bool check_output(const xpd_submission *s, xpd_error *err)
+{
+    const xpd_table *jobs = &s->b->jobs;
+    for (size_t i = 0; s->decoded->output_path && i < jobs->count; i++) {
+        const xpd_job *job = jobs->items[i];
+        const char *path = json_string_value(json_object_get(job->head, "output"));
+        bool mine = job->uid == s->r->caller.uid, over = xpd_state_terminal(job->state);
+        if (!path || strcmp(path, s->decoded->output_path) != 0 || (over && (mine || !job->result)))
+            continue;
+        return xpd_fail(err, XPP_FAULT_OUTPUT, "/output/path", mine ? "output.path '%s' is the output of job %s, which is not finished; choose another"
+                                                                    : "output.path '%s' belongs to another user's job; choose another",
+                        path, mine ? job->id : "");
+    }
+    return true;
+}
+
+static bool check_room(xpd_broker *b, const xpd_caller *caller, xpd_error *err)
+{
+    int64_t need = b->config.low_disk_mib << 20, available = xpd_disk_free(b);
+
+    if (b->stopping)
+        return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "the service is stopping");
+    if (available < need || b->state_full) {
+        xpd_fail(err, XPP_FAULT_LOW_DISK, "", "the state folder has %lld MiB free; %lld MiB are kept for running jobs", (long long)(available >> 20),
+                 (long long)(need >> 20));
+        err->more = json_pack("{s:I, s:I}", "free_bytes", (json_int_t)available, "required_bytes", (json_int_t)need);
+        return false;
+    }
+    int64_t mine = (int64_t)xpd_queue_count_user(&b->queue, caller->uid);
+    bool own = mine >= b->config.queue_user_max;
+    if (own || (int64_t)b->queue.count >= b->config.queue_max) {
+        int64_t limit = own ? b->config.queue_user_max : b->config.queue_max;
+        xpd_fail(err, XPP_FAULT_QUEUE_FULL, "", "%lld jobs wait%s; that is the limit", (long long)limit, own ? " for you" : "");
+        err->more = json_pack("{s:I, s:I, s:s}", "limit", (json_int_t)limit, "current", (json_int_t)(own ? mine : (int64_t)b->queue.count),
+                              "scope", own ? "user" : "service");
+        return false;
+    }
+    return true;
+}
+
+static bool read_key(xpd_submission *s, xpd_error *err)
+{
+    const char *key = xpd_request_header(s->r, "Idempotency-Key");
+    size_t length = key ? strlen(key) : 0;
+
+    if (!key)
+        return true;
+    if (length >= 2 && key[0] == '"' && key[length - 1] == '"') {
+        key++;
+        length -= 2;
+    }
+    bool good = length >= 1 && length < sizeof s->key;
+    for (size_t i = 0; good && i < length; i++)
+        good = key[i] > 0x20 && key[i] < 0x7f;
+    if (!good)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "Idempotency-Key must be 1 to 255 visible ASCII characters");
+    memcpy(s->key, key, length);
+    char *canonical = json_dumps(s->doc, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    if (!canonical)
+        return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "memory is exhausted");
+    xpd_sha256_hex(s->sha, canonical, strlen(canonical));
+    free(canonical);
+    return true;
+}
+
+/* true when the key was used before: the request is answered. */
+static bool replay(xpd_submission *s)
+{
+    const xpd_job *job = s->key[0] ? xpd_table_find_key(&s->b->jobs, s->r->caller.uid, s->key) : NULL;
+
+    if (job && strcmp(job->idem_sha, s->sha) == 0) {
+        reply_created(s->r, job, true);
+        return true;
+    }
+    if (job) {
+        xpd_reply_problem(s->r, xpp_problem(XPP_FAULT_IDEMPOTENCY, "this Idempotency-Key was used with another document; use a new one", NULL,
+                                            json_pack("{s:s}", "job", job->id)));
+        return true;
+    }
+    for (const xpd_submission *other = s->b->submissions; s->key[0] && other; other = other->next) {
+        if (other != s && other->r->caller.uid == s->r->caller.uid && strcmp(other->key, s->key) == 0) {
+            xpd_reply_fault(s->r, XPP_FAULT_CONFLICT, "a submission with this Idempotency-Key is being handled; ask again in a moment");
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool check_document(xpd_submission *s)
+{
+    json_t *errors = xpp_job_check(s->doc);
+    char detail[64];
+
+    if (errors) {
+        size_t n = json_array_size(errors);
+        snprintf(detail, sizeof detail, "%zu error%s in the job document", n, n == 1 ? "" : "s");
+        xpd_reply_problem(s->r, xpp_problem(XPP_FAULT_INVALID_JOB, detail, errors, NULL));
+        return false;
+    }
+    s->resolved = xpp_job_resolved(s->doc);
+    s->decoded = s->resolved ? xpp_job_decode(s->resolved) : NULL;
+    if (!s->decoded)
+        xpd_reply_fault(s->r, XPP_FAULT_UNAVAILABLE, "memory is exhausted");
+    return s->decoded != NULL;
+}
+
+void xpd_submit(xpd_request *r, json_t *doc, bool dry_run, bool probe)
+{
+    xpd_broker *b = r->b;
+    xpd_submission *s = calloc(1, sizeof *s);
+    xpd_error err = XPD_ERROR_INIT;
+
+    if (!s) {
+        json_decref(doc);
+        xpd_reply_fault(r, XPP_FAULT_UNAVAILABLE, "memory is exhausted");
+        return;
+    }
+    s->b = b;
+    s->r = r;
+    s->doc = doc;
+    s->dry_run = dry_run;
+    s->probe = probe;
+    s->patience = (xpd_timer){.fire = no_devices, .context = s};
+    if (!read_key(s, &err)) {
+        finish_error(s, &err);
+        return;
+    }
+    if ((!dry_run && replay(s)) || !check_document(s)) {
+        submission_free(s);
+        return;
+    }
+    if (!check_output(s, &err) || (!dry_run && !check_room(b, &r->caller, &err))) {
+        finish_error(s, &err);
+        return;
+    }
+    s->next = b->submissions;
+    s->link = &b->submissions;
+    if (s->next)
+        s->next->link = &s->next;
+    b->submissions = s;
+    xpd_request_wait(r);
+    if (b->worker->devices.known) {
+        look(s);
+    } else {
+        s->step = WAIT_DEVICES;
+        xpd_timer_set(&b->loop, &s->patience, DEVICES_WAIT_MS);
+    }
+}
+
+/* --------------------------------------------------------------------------------- merge patch */
+
+json_t *xpd_merge_patch(const json_t *target, const json_t *patch)
+{
+    const char *key;
+    json_t *value;
+
+    if (!json_is_object(patch))
+        return json_deep_copy(patch);
+    json_t *out = json_is_object(target) ? json_deep_copy(target) : json_object();
+    void *at = json_object_iter((json_t *)(uintptr_t)patch);
+    for (; at && out; at = json_object_iter_next((json_t *)(uintptr_t)patch, at)) {
+        key = json_object_iter_key(at);
+        value = json_object_iter_value(at);
+        if (json_is_null(value)) {
+            json_object_del(out, key);
+            continue;
+        }
+        json_t *merged = xpd_merge_patch(json_object_get(out, key), value);
+        if (!merged || json_object_set_new(out, key, merged) != 0) {
+            json_decref(out);
+            return NULL;
+        }
+    }
+    return out;
+}
