@@ -241,10 +241,16 @@ static const char *choice_with(const xpp_rule *rule, const char *key)
 static void fail_unknown(xpp_check *check, const xpp_rule *rule, const xpp_table *table,
                          const char *key, const xpp_place *at)
 {
-    const char *choice = choice_with(rule, key), *where = where_known(key),
-               *near = nearest_name(table, key);
+    const char *choice, *where, *near;
     char names[512] = "";
 
+    if (check->count >= XPP_ERRORS_MAX) { /* not shown, so not worth a search for a name */
+        check->count++;
+        return;
+    }
+    choice = choice_with(rule, key);
+    where = where_known(key);
+    near = nearest_name(table, key);
     if (choice) {
         xpp_check_fail(check, at, "'%s' belongs to %s '%s' only", key, rule->selector, choice);
     } else if (where) {
