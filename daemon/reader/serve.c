@@ -1,6 +1,7 @@
 /* One request over a socket: PROBE or READ in, SCAN or REFUSED out, then the process ends. */
 #include "reader.h"
 
+#include "arrays.h"
 #include "fault.h"
 #include "reading.h"
 #include "sandbox.h"
@@ -75,6 +76,22 @@ static xpp_ipc_result answer_invalid(int socket, json_t *errors)
     return result;
 }
 
+/* A READ for arrays alone, as `compare` sends it. */
+static int serve_arrays(int socket, const json_t *body)
+{
+    root_list list;
+    bool good = true;
+    const xpe_roots *roots = roots_take(&list, json_object_get(body, "roots"), &good);
+    xpp_ipc_result result = XPP_IPC_FAILED;
+
+    if (good) {
+        xpd_sandbox_confine(roots, NULL);
+        result = xpd_arrays_answer(socket, json_object_get(body, "arrays_only"), roots);
+    }
+    roots_release(&list);
+    return result == XPP_IPC_OK || result == XPP_IPC_CLOSED ? 0 : 1;
+}
+
 int xpd_serve(int socket)
 {
     xpp_ipc_message message;
@@ -92,6 +109,12 @@ int xpd_serve(int socket)
         return 1;
     reading.arrays = message.type == XPP_IPC_READ;
     xpd_sandbox_limit(reading.arrays ? CPU_SECONDS_READ : CPU_SECONDS_PROBE);
+    if (reading.arrays && json_is_array(json_object_get(message.body, "arrays_only"))) {
+        int code = serve_arrays(socket, message.body);
+
+        xpp_ipc_message_release(&message);
+        return code;
+    }
     doc = json_object_get(message.body, "job");
     errors = json_is_object(doc) ? xpp_job_check(doc) : NULL;
     if (errors)

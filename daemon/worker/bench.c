@@ -118,6 +118,14 @@ static xpe_status expose(bench *b, xpe_error *err)
     return st;
 }
 
+/* The engine has amplitudes of its own now. */
+static void drop_pages(void *argument)
+{
+    bench *b = argument;
+
+    madvise(b->frames, b->frames_bytes, MADV_DONTNEED);
+}
+
 static xpe_status synthesise(bench *b, xpe_error *err)
 {
     int64_t n = b->set.n, count = b->set.positions;
@@ -162,6 +170,8 @@ static xpe_status synthesise(bench *b, xpe_error *err)
     if (st == XPE_OK)
         st = expose(b, err);
     b->desc.scan.frames = b->frames;
+    b->desc.frames_read = drop_pages;
+    b->desc.frames_read_arg = b;
     return st;
 }
 
@@ -309,7 +319,6 @@ static xpe_status bench_run(bench *b, xpe_error *err)
     st = xpe_problem_create(&problem, &b->desc, err);
     if (st == XPE_OK)
         st = xpe_run_create(&run, problem, &stage, &devices, err);
-    madvise(b->frames, b->frames_bytes, MADV_DONTNEED);
     if (st == XPE_OK)
         st = measure(b, run, &loop, err);
     b->rss_peak = rss_peak();

@@ -68,6 +68,46 @@ static double ramp_along(const xpd_window *image, const xpd_window *truth, int64
     return re == 0.0 && im == 0.0 ? 0.0 : atan2(im, re);
 }
 
+/* One step towards the ramp that makes |sum q exp(-i ramp . pixel)| largest, which is the one of
+ * the smallest nrmse: the remaining phase, taken as small, is fitted by a plane with weights |q|.
+ */
+static void ramp_refine(double ramp[2], const xpd_window *image, const xpd_window *truth)
+{
+    double sum[2] = {0.0, 0.0}, weight = 0.0, middle[2] = {0.0, 0.0};
+    double m00 = 0.0, m01 = 0.0, m11 = 0.0, v0 = 0.0, v1 = 0.0, det;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t r = 0; r < image->rows; r++)
+            for (int64_t c = 0; c < image->cols; c++) {
+                c64 q = product(pixel(image, r, c), pixel(truth, r, c));
+                double turn = ramp[0] * (double)r + ramp[1] * (double)c, cs = cos(turn),
+                       sn = sin(turn);
+                double re = q.re * cs + q.im * sn, im = q.im * cs - q.re * sn, size = hypot(re, im);
+
+                if (pass == 0) {
+                    sum[0] += re;
+                    sum[1] += im;
+                    weight += size;
+                    middle[0] += size * (double)r;
+                    middle[1] += size * (double)c;
+                } else {
+                    double y = (double)r - middle[0] / weight, x = (double)c - middle[1] / weight;
+                    double angle = (im * sum[0] - re * sum[1]) / hypot(sum[0], sum[1]);
+
+                    m00 += size * y * y;
+                    m01 += size * y * x;
+                    m11 += size * x * x;
+                    v0 += angle * y;
+                    v1 += angle * x;
+                }
+            }
+    det = m00 * m11 - m01 * m01;
+    if (det > 1e-9 * m00 * m11) { /* a single row or column has no plane */
+        ramp[0] += (v0 * m11 - v1 * m01) / det;
+        ramp[1] += (v1 * m00 - v0 * m01) / det;
+    }
+}
+
 /* nrmse with the image multiplied by exp(i (ramp . pixel)) and the best scale. */
 static double nrmse_of(double scale[2], const xpd_window *image, const xpd_window *truth,
                        const double ramp[2])
@@ -128,6 +168,8 @@ bool xpd_difference_of(xpd_difference *out, const xpd_window *image, const xpd_w
     out->nrmse = nrmse_of(out->scale, image, truth, none);
     out->ramp[0] = ramp_along(image, truth, 1, 0);
     out->ramp[1] = ramp_along(image, truth, 0, 1);
+    for (int step = 0; step < 3; step++)
+        ramp_refine(out->ramp, image, truth);
     out->nrmse_ramp = nrmse_of(scale, image, truth, out->ramp);
     return true;
 }

@@ -242,6 +242,12 @@ static xpe_status collect(session *s, bool refined, xpe_error *err)
     return st;
 }
 
+/* The engine has amplitudes of its own now. */
+static void drop_pages(void *input)
+{
+    xpd_input_drop_pages(input);
+}
+
 static xpe_status stage_begin(session *s, const xpe_stage *stage, xpe_error *err)
 {
     xpe_problem_desc desc = s->work->input.desc;
@@ -261,10 +267,11 @@ static xpe_status stage_begin(session *s, const xpe_stage *stage, xpe_error *err
         if (s->final.positions)
             desc.scan.positions = s->final.positions;
     }
+    desc.frames_read = drop_pages;
+    desc.frames_read_arg = (void *)(uintptr_t)&s->work->input; /* read only */
     st = xpe_problem_create(&s->problem, &desc, err);
     if (st == XPE_OK)
         st = xpe_run_create(&s->run, s->problem, stage, &devices, err);
-    xpd_input_drop_pages(&s->work->input);
     if (st == XPE_OK)
         control_attach(s->control, s->run);
     return st;

@@ -134,6 +134,19 @@ XPE_MUST_CHECK xpe_status xpe_array_read(xpe_array *out, const char *path, const
                                          const char *pointer, xpe_error *err);
 void xpe_array_release(xpe_array *array);
 
+/* Where an image lies, as its file says; each part may be missing. */
+typedef struct xpe_array_place {
+    double pixel_m; /* 0 = not stated */
+    bool has_origin, has_extent;
+    double origin_m[2]; /* of the first pixel's centre */
+    double extent_m[4]; /* of the patch centres: first and last row, first and last column */
+} xpe_array_place;
+
+/* Attributes pixel_pitch and origin of the dataset's group; extent of /run or /scan positions. */
+XPE_MUST_CHECK xpe_status xpe_array_place_read(xpe_array_place *out, const char *path,
+                                               const char *dataset, const xpe_roots *roots,
+                                               const char *pointer, xpe_error *err);
+
 /* Whether a file is one that this project or the reference program wrote as a result. */
 bool xpe_file_is_result(const char *path);
 
