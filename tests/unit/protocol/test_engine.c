@@ -5,7 +5,8 @@
 
 static void engine_defaults_are_those_of_a_job(void **state)
 {
-    json_t *doc = document("{'scan':{'path':'/x.h5'},'recon':[{},{'algorithm':'refine_positions'}]}");
+    json_t *doc =
+        document("{'scan':{'path':'/x.h5'},'recon':[{},{'algorithm':'refine_positions'}]}");
     xpp_job *job = xpp_job_decode(doc);
     const xpp_stage *stage = &job->stages[0];
     xpe_stage engine = xpe_stage_default();
