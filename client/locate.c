@@ -221,7 +221,8 @@ static xpc_status server_use(xpc_place *place, const char *server, const char *s
     struct stat st;
     char path[1024];
 
-    if (server[0] == '/' && stat(server, &st) == 0 && !S_ISSOCK(st.st_mode)) {
+    if (!strstr(server, "://") && strncmp(server, "unix:", 5) != 0 && stat(server, &st) == 0 &&
+        !S_ISSOCK(st.st_mode)) {
         int n =
             snprintf(path, sizeof(path), "%s%s", server, S_ISDIR(st.st_mode) ? "/ready.json" : "");
         if (n < 0 || (size_t)n >= sizeof(path))

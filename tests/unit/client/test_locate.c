@@ -184,6 +184,11 @@ static void a_runtime_folder_names_its_daemon(void **state)
     assert_string_equal(place.server, "http://127.0.0.1:4711");
     assert_string_equal(place.token, "s3cret");
     xpc_place_release(&place);
+    assert_int_equal(chdir(folder), 0);
+    place = found("run");
+    assert_string_equal(place.server, "http://127.0.0.1:4711");
+    xpc_place_release(&place);
+    assert_int_equal(chdir("/"), 0);
     place = found(in_folder("run/ready.json"));
     assert_string_equal(place.server, "http://127.0.0.1:4711");
     xpc_place_release(&place);
