@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define POINTER "/output/path"
@@ -25,6 +26,7 @@ static xpe_status check_folder(const char *path, const xpe_roots *roots, xpe_err
     const char *slash = strrchr(path, '/');
     size_t length = slash ? (size_t)(slash - path) : 0;
     struct stat s;
+    struct statvfs v;
 
     if (!slash || path[0] != '/')
         return refuse(err, path, "an absolute path is needed");
@@ -47,6 +49,10 @@ static xpe_status check_folder(const char *path, const xpe_roots *roots, xpe_err
         snprintf(text, sizeof text, "its folder cannot be written: %s", strerror(errno));
         return refuse(err, path, text);
     }
+    /* The superuser passes the check above everywhere, /proc included, where no file can be made.
+     */
+    if (statvfs(resolved, &v) == 0 && v.f_bavail == 0)
+        return refuse(err, path, "its folder cannot be written: there is no room on its disk");
     return XPE_OK;
 }
 

@@ -20,6 +20,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define OUTSIDE "the file is outside the folders that this service may read"
+
 void xpe_read_init(void)
 {
     static const char *const names[] = {
@@ -113,6 +115,24 @@ void xpe_h5_reason(char *out, size_t size)
 
 /* ------------------------------------------------------------------------------------- opening */
 
+/* Whether a path that cannot be opened is outside the roots, by as much of it as exists: what is
+ * there and what is not is nobody's business outside. */
+static bool lies_outside(const xpe_roots *roots, const char *path)
+{
+    char part[PATH_MAX], resolved[PATH_MAX], *slash;
+
+    if (!roots)
+        return false;
+    snprintf(part, sizeof part, "%s", path);
+    while (!realpath(part[0] ? part : "/", resolved)) {
+        slash = strrchr(part, '/');
+        if (!slash)
+            return true;
+        *slash = '\0';
+    }
+    return !xpe_roots_cover(roots, resolved);
+}
+
 /* The descriptor and identity; refuses what is not a plain file beneath the roots. */
 static xpe_status open_plain(xpe_h5 *h, const char *path, xpe_error *err)
 {
@@ -122,11 +142,14 @@ static xpe_status open_plain(xpe_h5 *h, const char *path, xpe_error *err)
 
     h->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (h->fd < 0) {
-        if (errno == ENOENT || errno == ENOTDIR)
+        int code = errno;
+        if (lies_outside(h->roots, path))
+            return xpe_h5_fail(h, err, OUTSIDE);
+        if (code == ENOENT || code == ENOTDIR)
             return xpe_h5_fail(h, err, "the file does not exist");
-        if (errno == ENXIO)
+        if (code == ENXIO)
             return xpe_h5_fail(h, err, "this is a socket or device; a regular HDF5 file is needed");
-        return xpe_h5_fail(h, err, "the file cannot be opened: %s", strerror(errno));
+        return xpe_h5_fail(h, err, "the file cannot be opened: %s", strerror(code));
     }
     if (fstat(h->fd, &s) != 0)
         return xpe_h5_fail(h, err, "the file cannot be examined: %s", strerror(errno));
@@ -136,7 +159,7 @@ static xpe_status open_plain(xpe_h5 *h, const char *path, xpe_error *err)
         return xpe_h5_fail(h, err, "the path of the file cannot be resolved: %s", strerror(errno));
     h->identity.path[length] = '\0';
     if (!xpe_roots_cover(h->roots, h->identity.path))
-        return xpe_h5_fail(h, err, "the file is outside the folders that this service may read");
+        return xpe_h5_fail(h, err, OUTSIDE);
     if (S_ISDIR(s.st_mode))
         return xpe_h5_fail(h, err, "this is a folder; a regular HDF5 file is needed");
     if (S_ISFIFO(s.st_mode))
@@ -219,7 +242,8 @@ static xpe_status link_policy(xpe_h5 *h, xpe_error *err)
     return XPE_OK;
 }
 
-static hid_t open_h5(const char *name, bool locking)
+/* Any call clears HDF5's errors, so they are taken right after the one that failed. */
+static hid_t open_h5(const char *name, bool locking, reasons *why)
 {
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
     hid_t file;
@@ -230,6 +254,8 @@ static hid_t open_h5(const char *name, bool locking)
     H5Pset_file_locking(fapl, locking, true);
     H5Eclear2(H5E_DEFAULT);
     file = H5Fopen(name, H5F_ACC_RDONLY, fapl);
+    if (file < 0)
+        *why = take_reasons();
     H5Pclose(fapl);
     return file;
 }
@@ -263,6 +289,7 @@ xpe_status xpe_h5_open(xpe_h5 *h, const char *path, const xpe_roots *roots, cons
     xpe_status st = XPE_OK;
     char name[64];
     size_t length = strlen(path);
+    reasons why = {.first = ""};
 
     memset(h, 0, sizeof *h);
     h->fd = -1;
@@ -272,10 +299,10 @@ xpe_status xpe_h5_open(xpe_h5 *h, const char *path, const xpe_roots *roots, cons
     snprintf(h->what, sizeof h->what, "%s", pointer[0] == '/' ? pointer + 1 : "file");
     for (char *p = h->what; *p; p++)
         *p = *p == '/' ? '.' : *p;
-    if (length < 160)
+    if (length < 130)
         snprintf(h->shown, sizeof h->shown, "%s", path);
     else
-        snprintf(h->shown, sizeof h->shown, "...%s", path + length - 150);
+        snprintf(h->shown, sizeof h->shown, "...%s", path + length - 120);
 
     XPE_TRY(open_plain(h, path, err));
     snprintf(name, sizeof name, "/proc/self/fd/%d", h->fd);
@@ -284,17 +311,11 @@ xpe_status xpe_h5_open(xpe_h5 *h, const char *path, const xpe_roots *roots, cons
         goto done;
     }
     XPE_TRY(link_policy(h, err));
-    h->file = open_h5(name, true);
-    if (h->file < 0) {
-        reasons r = take_reasons();
-        if (r.no_locks) { /* a file system without locks, not another program */
-            h->file = open_h5(name, false);
-            if (h->file < 0)
-                r = take_reasons();
-        }
-        if (h->file < 0)
-            st = explain_open(h, &r, err);
-    }
+    h->file = open_h5(name, true, &why);
+    if (h->file < 0 && why.no_locks) /* a file system without locks, not another program */
+        h->file = open_h5(name, false, &why);
+    if (h->file < 0)
+        st = explain_open(h, &why, err);
 done:
     if (st != XPE_OK)
         xpe_h5_close(h);

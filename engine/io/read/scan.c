@@ -164,13 +164,19 @@ static xpe_status check_length(const xpe_h5 *h, const char *name, const char *me
         name, value, member);
 }
 
+static void append(char *text, size_t size, const char *separator, const char *prefix,
+                   const char *word)
+{
+    size_t used = strlen(text);
+
+    snprintf(text + used, size - used, "%s%s%s", used ? separator : "", prefix, word);
+}
+
+/* All that is missing in one sentence; where it was looked for comes last, being the longest. */
 static xpe_status missing_geometry(const xpe_scan_file *f, xpe_error *err)
 {
     const xpe_facts *facts = &f->facts;
     const xpe_scan_info *info = &f->info;
-    char text[400] = "";
-    const char *pointer = "/scan/geometry";
-    size_t used = 0;
     const struct {
         double value;
         const char *name, *where, *member;
@@ -179,21 +185,21 @@ static xpe_status missing_geometry(const xpe_scan_file *f, xpe_error *err)
         {info->detector_distance_m, "detector distance", facts->where_distance,
          "detector_distance_m"},
         {info->detector_pitch_m, "detector pitch", facts->where_pitch, "detector_pitch_m"}};
+    char names[80] = "", members[128] = "", places[400] = "";
 
     for (size_t i = 0; i < 3; i++) {
-        int n;
         if (needed[i].value != 0)
             continue;
-        n = snprintf(text + used, sizeof text - used,
-                     "%sno %s (looked for %s; give scan.geometry.%s)", used ? ", " : "",
-                     needed[i].name, needed[i].where, needed[i].member);
-        used += n > 0 && (size_t)n < sizeof text - used ? (size_t)n : sizeof text - used - 1;
+        append(names, sizeof names, " and no ", "", needed[i].name);
+        append(members, sizeof members, " and ", "scan.geometry.", needed[i].member);
+        append(places, sizeof places, "; ", "", needed[i].where);
     }
-    if (used == 0)
+    if (names[0] == '\0')
         return XPE_OK;
-    xpe_h5_fail(&f->h, err, "%s", text);
+    xpe_h5_fail(&f->h, err, "the file states no %s; give %s (looked for %s)", names, members,
+                places);
     if (err)
-        snprintf(err->pointer, sizeof err->pointer, "%s", pointer);
+        snprintf(err->pointer, sizeof err->pointer, "/scan/geometry");
     return XPE_INVALID;
 }
 

@@ -56,6 +56,7 @@ static void places_that_cannot_be_written_are_refused(void **state)
     snprintf(missing, sizeof missing, "%s/none/out.h5", folder);
     refused(missing, false, NULL, "does not exist");
     refused(path, false, &roots, "outside");
+    refused("/proc/out.h5", false, NULL, "cannot be written"); /* not even by the superuser */
     refused("out.h5", false, NULL, "absolute");
     snprintf(missing, sizeof missing, "%s/", folder);
     refused(missing, false, NULL, "folder");
