@@ -15,7 +15,7 @@ build=$root/build/release
 bin=$build/bin
 out=quickstart-out
 scan=
-iterations=150
+iterations=100
 
 usage() {
     sed -n '2,/^set -euo/{/^set/d;s/^# \{0,1\}//;p;}' "${BASH_SOURCE[0]}"
@@ -96,20 +96,24 @@ call() {
 }
 echo "xptychod runs at $url"
 
+own=yes
 if [ -z "$scan" ]; then
     say "simulated scan"
-    scan=$out/scan.h5
-    rm -f "$scan"
-    "$bin/xptycho" simulate --object chip --output "$scan"
     own=
-else
-    own=yes
+    scan=$out/scan.h5
+    "$bin/xptycho" simulate --object chip --output "$scan" --overwrite --json >"$work/simulated.json"
+    "$bin/xptycho" inspect "$scan"
 fi
 
 say "job"
-python3 - "$scan" "$iterations" >"$work/job.json" <<'PYTHON'
-import json, sys
-print(json.dumps({"name": "quickstart", "scan": {"path": sys.argv[1]}, "recon": {"iterations": int(sys.argv[2])}}))
+python3 - "$scan" "$iterations" "$work/simulated.json" >"$work/job.json" <<'PYTHON'
+import json, os, sys
+
+scan, iterations, simulated = sys.argv[1:]
+recon = {"iterations": int(iterations)}
+if os.path.exists(simulated):  # how far the start probe is from its focus is known then
+    recon["fresnel_distance_m"] = json.load(open(simulated))["defocus_m"]
+print(json.dumps({"name": "quickstart", "scan": {"path": scan}, "recon": recon}))
 PYTHON
 cat "$work/job.json"
 call --header 'Content-Type: application/json' --data-binary "@$work/job.json" --dump-header "$work/answer" \
