@@ -320,11 +320,18 @@ def test_frames_that_were_never_written(scan, tmp_path):
 
 
 def test_frames_beyond_memory_are_refused_with_both_sizes(scan, tmp_path):
+    count = 1 << 19
+    path = scan.write(tmp_path / "a.h5", frames=None, positions=np.zeros((count, 2)))
+    with h5py.File(path, "r+") as f:  # a sparse file: it takes no room on the disk
+        f.create_dataset("scan/frames", shape=(count, 512, 512), dtype="f8")[0, 0, 0] = 1
+    refused(path, "1024.00 GiB", "available", fault="unavailable", kinds=("read",))
+
+
+def test_frames_of_which_next_to_nothing_was_written(scan, tmp_path):
     path = scan.write(tmp_path / "a.h5", frames=None, positions=np.zeros((1 << 22, 2)))
     with h5py.File(path, "r+") as f:
-        d = f.create_dataset("scan/frames", shape=(1 << 22, 512, 512), chunks=(1, 512, 512), dtype="f8")
-        d[0] = 1
-    refused(path, "8192.00 GiB", fault="unavailable", kinds=("read",))
+        f.create_dataset("scan/frames", shape=(1 << 22, 512, 512), chunks=(1, 512, 512), dtype="f8")[0] = 1
+    refused(path, "8.389e+06 MiB", "2 MiB", kinds=("probe", "read"))
 
 
 def test_what_pixels_hold_is_counted(scan, tmp_path):

@@ -10,6 +10,9 @@
 #define CACHE_BYTES_MAX ((int64_t)256 << 20)
 #define CACHE_BYTES_MIN ((int64_t)1 << 20)
 #define OBJECTS_VISITED_MAX 2000
+/* Deflate shrinks to a thousandth at most; what claims far more was not written, and would be read
+ * as so much memory full of zeros. */
+#define SPARSE_FACTOR 16384.0
 
 /* --------------------------------------------------------------------------------- filters */
 
@@ -190,8 +193,7 @@ static void classify(xpe_dset *d, hid_t type)
 
 /* --------------------------------------------------------------------------------- opening */
 
-static xpe_status check_extent(xpe_dset *d, const xpe_h5 *h, hid_t space, size_t element,
-                               xpe_error *err)
+static xpe_status check_extent(xpe_dset *d, const xpe_h5 *h, hid_t space, xpe_error *err)
 {
     if (H5Sget_simple_extent_type(space) == H5S_NULL)
         return xpe_h5_fail(h, err, "dataset '%s' is empty", d->path);
@@ -207,7 +209,6 @@ static xpe_status check_extent(xpe_dset *d, const xpe_h5 *h, hid_t space, size_t
                                d->path);
         d->count *= (int64_t)d->dims[i];
     }
-    (void)element;
     return XPE_OK;
 }
 
@@ -236,6 +237,12 @@ static xpe_status check_storage(xpe_dset *d, xpe_h5 *h, size_t element, int64_t 
     } else if (layout != H5D_COMPACT && H5Dget_storage_size(d->id) == 0) {
         st = xpe_h5_fail(h, err, "dataset '%s' was created but nothing was ever written to it",
                          d->path);
+    } else if (layout == H5D_CHUNKED && (double)H5Dget_storage_size(d->id) * SPARSE_FACTOR <
+                                            (double)d->count * (double)element) {
+        st = xpe_h5_fail(h, err,
+                         "dataset '%s' states %.4g MiB, but only %.4g MiB were ever written to it",
+                         d->path, (double)d->count * (double)element / 1048576,
+                         (double)H5Dget_storage_size(d->id) / 1048576);
     } else if (layout == H5D_CHUNKED) {
         *chunk_bytes = (int64_t)element;
         if (H5Pget_chunk(plist, d->rank, d->chunk) != d->rank)
@@ -306,7 +313,7 @@ xpe_status xpe_dset_open(xpe_dset *d, xpe_h5 *h, const char *path, xpe_error *er
     }
     element = H5Tget_size(type);
     classify(d, type);
-    XPE_TRY(check_extent(d, h, space, element, err));
+    XPE_TRY(check_extent(d, h, space, err));
     XPE_TRY(check_storage(d, h, element, &chunk_bytes, err));
     d->id = reopen_with_cache(h, d->id, path, chunk_bytes);
     if (d->id < 0)

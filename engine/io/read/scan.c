@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define SLAB_BYTES ((int64_t)32 << 20)
+#define SLAB_BYTES_MAX ((int64_t)1 << 30) /* where chunks are deep */
 
 struct xpe_scan_file {
     xpe_h5 h;
@@ -68,6 +69,8 @@ static xpe_status check_frames(xpe_scan_file *f, xpe_error *err)
     info->slab_frames = SLAB_BYTES / frame_bytes / chunk * chunk;
     if (info->slab_frames < chunk)
         info->slab_frames = chunk;
+    if (info->slab_frames > SLAB_BYTES_MAX / frame_bytes)
+        info->slab_frames = SLAB_BYTES_MAX / frame_bytes > 1 ? SLAB_BYTES_MAX / frame_bytes : 1;
     if (info->slab_frames > info->num_frames)
         info->slab_frames = info->num_frames;
 done:
