@@ -1,0 +1,319 @@
+/* The worker as its broker sees it: messages over a socketpair, the worker on a thread of this
+ * program. */
+#include "scene.h"
+
+#include "io/write/write.h"
+#include "resident.h"
+
+#include <poll.h>
+#include <pthread.h>
+
+#define ID "01KG7Q3N6W8Y2M4T6V8X0Z1A3C"
+#define OTHER "01KG7Q3N6W8Y2M4T6V8X0Z1A3D"
+
+typedef struct fixture {
+    char folder[64], path[96];
+    scene *s;
+    int broker, worker;
+    pthread_t thread;
+    int code;
+    bool joined;
+    int event_messages, iterations, last_iteration; /* of what was received */
+    double last_message_s, least_gap_s;
+} fixture;
+
+static void *serve(void *argument)
+{
+    fixture *f = argument;
+
+    f->code = xpd_resident_main(f->worker);
+    close(f->worker);
+    return NULL;
+}
+
+static xpp_ipc_message receive(fixture *f)
+{
+    struct pollfd fd = {.fd = f->broker, .events = POLLIN};
+    xpp_ipc_message message;
+
+    assert_int_equal(poll(&fd, 1, 20000), 1);
+    assert_int_equal(xpp_ipc_receive(f->broker, &message), XPP_IPC_OK);
+    return message;
+}
+
+static int setup(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    xpp_ipc_message hello;
+    int fds[2];
+
+    strcpy(f->folder, "/tmp/xptychod-worker-XXXXXX");
+    if (!mkdtemp(f->folder) || xpp_ipc_pair(fds) != 0)
+        return -1;
+    snprintf(f->path, sizeof f->path, "%s/result.h5", f->folder);
+    f->s = scene_make();
+    f->broker = fds[0];
+    f->worker = fds[1];
+    f->least_gap_s = 1e9;
+    if (pthread_create(&f->thread, NULL, serve, f) != 0)
+        return -1;
+    hello = receive(f);
+    assert_int_equal(hello.type, XPP_IPC_HELLO);
+    assert_string_equal(json_string_value(json_object_get(hello.body, "program")),
+                        "xptycho-worker");
+    assert_true(json_array_size(json_object_get(hello.body, "devices")) >= 1);
+    assert_string_equal(json_string_value(json_object_get(
+                            json_array_get(json_object_get(hello.body, "devices"), 0), "name")),
+                        "cpu");
+    xpp_ipc_message_release(&hello);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+    char command[128];
+
+    snprintf(command, sizeof command, "rm -rf '%s'", f->folder);
+    if (f->broker >= 0)
+        close(f->broker);
+    if (!f->joined && pthread_join(f->thread, NULL) != 0)
+        return -1;
+    scene_free(f->s);
+    free(f);
+    return system(command);
+}
+
+static void join(fixture *f)
+{
+    assert_int_equal(pthread_join(f->thread, NULL), 0);
+    f->joined = true;
+}
+
+static void send_json(fixture *f, xpp_ipc_type type, json_t *body)
+{
+    assert_int_equal(xpp_ipc_send(f->broker, type, body, NULL, 0), XPP_IPC_OK);
+    json_decref(body);
+}
+
+static void start(fixture *f, const char *job)
+{
+    int fds[XPP_IPC_FDS_MAX], count;
+    json_t *scan = scene_message(f->s, true, fds, &count);
+    json_t *body = json_pack("{s:s, s:i, s:o, s:o, s:{s:s, s:b}, s:s}", "id", ID, "attempt", 1,
+                             "job", scene_job(job), "scan", scan, "output", "path", f->path,
+                             "overwrite", 0, "folder", f->folder);
+
+    assert_int_equal(xpp_ipc_send(f->broker, XPP_IPC_START, body, fds, count), XPP_IPC_OK);
+    for (int i = 0; i < count; i++)
+        close(fds[i]);
+    json_decref(body);
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void take_events(fixture *f, const json_t *events)
+{
+    const json_t *event;
+    size_t i;
+
+    f->event_messages++;
+    if (f->last_message_s > 0.0)
+        f->least_gap_s = fmin(f->least_gap_s, now() - f->last_message_s);
+    f->last_message_s = now();
+    json_array_foreach(
+        events, i,
+        event) if (strcmp(json_string_value(json_object_get(event, "type")), "iter") == 0)
+    {
+        f->iterations++;
+        assert_int_equal(json_integer_value(json_object_get(event, "iter")), f->last_iteration + 1);
+        f->last_iteration++;
+    }
+}
+
+/* Events until DONE; the caller releases it.  cancel_at > 0: CANCEL once that many iterations are
+ * seen. */
+static xpp_ipc_message until_done(fixture *f, int cancel_at)
+{
+    for (;;) {
+        xpp_ipc_message message = receive(f);
+
+        assert_string_equal(json_string_value(json_object_get(message.body, "id")), ID);
+        if (message.type == XPP_IPC_DONE)
+            return message;
+        assert_int_equal(message.type, XPP_IPC_EVENTS);
+        take_events(f, json_object_get(message.body, "events"));
+        xpp_ipc_message_release(&message);
+        if (cancel_at && f->iterations >= cancel_at) {
+            send_json(f, XPP_IPC_CANCEL, json_pack("{s:s}", "id", ID));
+            cancel_at = 0;
+        }
+    }
+}
+
+static const char *text(const xpp_ipc_message *message, const char *key)
+{
+    const char *value = json_string_value(json_object_get(message->body, key));
+
+    return value ? value : "(none)";
+}
+
+static void ping_is_answered_with_its_t(void **state)
+{
+    fixture *f = *state;
+    xpp_ipc_message pong;
+
+    send_json(f, XPP_IPC_PING, json_pack("{s:i}", "t", 42));
+    pong = receive(f);
+    assert_int_equal(pong.type, XPP_IPC_PONG);
+    assert_int_equal(json_integer_value(json_object_get(pong.body, "t")), 42);
+    xpp_ipc_message_release(&pong);
+}
+
+static void job_runs_and_no_iteration_is_lost(void **state)
+{
+    fixture *f = *state;
+    xpp_ipc_message done;
+
+    start(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 400}}");
+    done = until_done(f, 0);
+    assert_string_equal(text(&done, "state"), "succeeded");
+    assert_int_equal(f->last_iteration, 400);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(done.body, "result"), "iterations")),
+        400);
+    assert_int_equal(access(f->path, R_OK), 0);
+    assert_true(f->event_messages < 200);
+    xpp_ipc_message_release(&done);
+}
+
+static void second_job_runs_in_the_same_worker(void **state)
+{
+    fixture *f = *state;
+
+    for (int i = 0; i < 2; i++) {
+        xpp_ipc_message done;
+
+        f->last_iteration = 0;
+        start(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 3}}");
+        done = until_done(f, 0);
+        assert_string_equal(text(&done, "state"), "succeeded");
+        assert_int_equal(f->last_iteration, 3);
+        xpp_ipc_message_release(&done);
+        assert_int_equal(unlink(f->path), 0);
+    }
+}
+
+static void cancel_ends_the_job_with_a_partial_result(void **state)
+{
+    fixture *f = *state;
+    xpp_ipc_message done;
+
+    start(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 100000}}");
+    send_json(f, XPP_IPC_CANCEL, json_pack("{s:s}", "id", OTHER)); /* not this one */
+    done = until_done(f, 5);
+    assert_string_equal(text(&done, "state"), "cancelled");
+    assert_string_equal(text(&done, "reason"), "cancelled");
+    assert_true(json_is_true(json_object_get(json_object_get(done.body, "result"), "partial")));
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(done.body, "result"), "iterations")),
+        f->last_iteration);
+    xpp_ipc_message_release(&done);
+}
+
+static void ping_is_answered_while_a_job_runs(void **state)
+{
+    fixture *f = *state;
+    xpp_ipc_message message;
+
+    start(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 100000}}");
+    send_json(f, XPP_IPC_PING, json_pack("{s:i}", "t", 7));
+    for (message = receive(f); message.type != XPP_IPC_PONG; message = receive(f))
+        xpp_ipc_message_release(&message);
+    xpp_ipc_message_release(&message);
+    send_json(f, XPP_IPC_CANCEL, json_pack("{s:s}", "id", ID));
+    for (message = receive(f); message.type != XPP_IPC_DONE; message = receive(f))
+        xpp_ipc_message_release(&message);
+    xpp_ipc_message_release(&message);
+}
+
+static void start_without_arrays_ends_as_failed(void **state)
+{
+    fixture *f = *state;
+    xpp_ipc_message done;
+
+    send_json(f, XPP_IPC_START,
+              json_pack("{s:s, s:i, s:o, s:{}, s:{s:s}}", "id", ID, "attempt", 1, "job",
+                        scene_job("{'scan': {'path': '/x'}}"), "scan", "output", "path", f->path));
+    done = until_done(f, 0);
+    assert_string_equal(text(&done, "state"), "failed");
+    assert_string_equal(text(&done, "reason"), "internal");
+    assert_true(json_is_null(json_object_get(done.body, "result")));
+    xpp_ipc_message_release(&done);
+    /* and the worker still works */
+    start(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 2}}");
+    done = until_done(f, 0);
+    assert_string_equal(text(&done, "state"), "succeeded");
+    xpp_ipc_message_release(&done);
+}
+
+static void quit_ends_the_worker_with_zero(void **state)
+{
+    fixture *f = *state;
+
+    send_json(f, XPP_IPC_QUIT, json_object());
+    join(f);
+    assert_int_equal(f->code, 0);
+}
+
+static void closed_socket_ends_a_running_job_without_a_result(void **state)
+{
+    fixture *f = *state;
+    xpp_ipc_message first;
+
+    start(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 100000}}");
+    first = receive(f);
+    xpp_ipc_message_release(&first);
+    close(f->broker);
+    f->broker = -1;
+    join(f);
+    assert_int_equal(f->code, 0);
+    assert_int_equal(access(f->path, F_OK), -1);
+}
+
+static void message_that_breaks_the_rules_ends_the_worker(void **state)
+{
+    fixture *f = *state;
+
+    send_json(f, XPP_IPC_HELLO, json_object());
+    join(f);
+    assert_int_equal(f->code, 1);
+}
+
+#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_FIXTURE(ping_is_answered_with_its_t),
+        WITH_FIXTURE(job_runs_and_no_iteration_is_lost),
+        WITH_FIXTURE(second_job_runs_in_the_same_worker),
+        WITH_FIXTURE(cancel_ends_the_job_with_a_partial_result),
+        WITH_FIXTURE(ping_is_answered_while_a_job_runs),
+        WITH_FIXTURE(start_without_arrays_ends_as_failed),
+        WITH_FIXTURE(quit_ends_the_worker_with_zero),
+        WITH_FIXTURE(closed_socket_ends_a_running_job_without_a_result),
+        WITH_FIXTURE(message_that_breaks_the_rules_ends_the_worker),
+    };
+
+    xpp_init();
+    xpe_write_init();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
