@@ -46,29 +46,18 @@ static const xpe_roots *roots_take(root_list *list, const json_t *array, bool *g
     return &list->roots;
 }
 
-static xpp_ipc_result answer(int socket, xpd_reading *r)
+static int exit_code(xpp_ipc_result result)
 {
-    xpp_ipc_result result = XPP_IPC_FAILED;
-    json_t *body, *problem;
-    const char *detail;
-
-    if (xpd_reading_run(r))
-        return xpp_ipc_send(socket, XPP_IPC_SCAN, r->scan, r->fds, r->fd_count);
-    detail = json_string_value(json_object_get(json_array_get(r->errors, 0), "detail"));
-    problem = xpp_problem(r->fault, detail ? detail : "the files of the job cannot be used",
-                          json_incref(r->errors), NULL);
-    body = json_pack("{s:o}", "problem", problem);
-    if (body)
-        result = xpp_ipc_send(socket, XPP_IPC_REFUSED, body, NULL, 0);
-    json_decref(body);
-    return result;
+    return result == XPP_IPC_OK || result == XPP_IPC_CLOSED ? 0 : 1;
 }
 
-static xpp_ipc_result answer_invalid(int socket, json_t *errors)
+/* The first error's sentence stands for all of them. */
+static xpp_ipc_result answer_refused(int socket, xpd_reading *r)
 {
-    json_t *body =
-        json_pack("{s:o}", "problem",
-                  xpp_problem(XPP_FAULT_INVALID_JOB, "the job is not valid", errors, NULL));
+    const char *detail = json_string_value(json_object_get(json_array_get(r->errors, 0), "detail"));
+    json_t *problem = xpp_problem(r->fault, detail ? detail : "the files of the job cannot be used",
+                                  json_incref(r->errors), NULL);
+    json_t *body = json_pack("{s:o}", "problem", problem);
     xpp_ipc_result result =
         body ? xpp_ipc_send(socket, XPP_IPC_REFUSED, body, NULL, 0) : XPP_IPC_FAILED;
 
@@ -89,51 +78,59 @@ static int serve_arrays(int socket, const json_t *body)
         result = xpd_arrays_answer(socket, json_object_get(body, "arrays_only"), roots);
     }
     roots_release(&list);
-    return result == XPP_IPC_OK || result == XPP_IPC_CLOSED ? 0 : 1;
+    return exit_code(result);
+}
+
+/* A PROBE or READ of a job. */
+static int serve_job(int socket, xpd_reading *reading, json_t *body)
+{
+    root_list roots, write_roots;
+    xpp_ipc_result result = XPP_IPC_BROKEN;
+    json_t *doc = json_object_get(body, "job");
+    json_t *errors = json_is_object(doc) ? xpp_job_check(doc) : NULL;
+    xpp_job *job = json_is_object(doc) && !errors ? xpp_job_decode(doc) : NULL;
+    bool good = true;
+
+    reading->job = job;
+    reading->roots = roots_take(&roots, json_object_get(body, "roots"), &good);
+    reading->write_roots = roots_take(&write_roots, json_object_get(body, "write_roots"), &good);
+    reading->output_path = json_string_value(json_object_get(body, "output_path"));
+    if (errors) {
+        reading->errors = errors;
+        reading->fault = XPP_FAULT_INVALID_JOB;
+        result = answer_refused(socket, reading);
+    } else if (job && good) {
+        /* A result that may be replaced has to be looked at, so write roots can be read too. */
+        xpd_sandbox_confine(reading->roots, reading->write_roots);
+        result = xpd_reading_run(reading) ? xpp_ipc_send(socket, XPP_IPC_SCAN, reading->scan,
+                                                         reading->fds, reading->fd_count)
+                                          : answer_refused(socket, reading);
+    }
+    xpd_reading_release(reading);
+    xpp_job_free(job);
+    roots_release(&write_roots);
+    roots_release(&roots);
+    return exit_code(result);
 }
 
 int xpd_serve(int socket)
 {
     xpp_ipc_message message;
     xpp_ipc_result result;
-    root_list roots, write_roots;
-    xpd_reading reading = {.memory_max = xpd_memory_available()};
-    json_t *doc, *errors;
-    xpp_job *job;
-    bool good = true;
+    xpd_reading reading = {.memory_max = xpd_memory_available()}; /* before /proc is out of reach */
+    int code = 1;
 
+    xpd_sandbox_limit(CPU_SECONDS_READ);
     result = xpp_ipc_receive(socket, &message);
     if (result != XPP_IPC_OK)
-        return result == XPP_IPC_CLOSED ? 0 : 1;
-    if (message.type != XPP_IPC_PROBE && message.type != XPP_IPC_READ)
-        return 1;
+        return exit_code(result);
+    if (message.type == XPP_IPC_PROBE)
+        xpd_sandbox_limit(CPU_SECONDS_PROBE);
     reading.arrays = message.type == XPP_IPC_READ;
-    xpd_sandbox_limit(reading.arrays ? CPU_SECONDS_READ : CPU_SECONDS_PROBE);
-    if (reading.arrays && json_is_array(json_object_get(message.body, "arrays_only"))) {
-        int code = serve_arrays(socket, message.body);
-
-        xpp_ipc_message_release(&message);
-        return code;
-    }
-    doc = json_object_get(message.body, "job");
-    errors = json_is_object(doc) ? xpp_job_check(doc) : NULL;
-    if (errors)
-        return answer_invalid(socket, errors) == XPP_IPC_OK ? 0 : 1;
-    job = json_is_object(doc) ? xpp_job_decode(doc) : NULL;
-    reading.job = job;
-    reading.roots = roots_take(&roots, json_object_get(message.body, "roots"), &good);
-    reading.write_roots =
-        roots_take(&write_roots, json_object_get(message.body, "write_roots"), &good);
-    reading.output_path = json_string_value(json_object_get(message.body, "output_path"));
-    if (!job || !good)
-        return 1;
-    /* A result that may be replaced has to be looked at, so write roots can be read too. */
-    xpd_sandbox_confine(reading.roots, reading.write_roots);
-    result = answer(socket, &reading);
-    xpd_reading_release(&reading);
-    xpp_job_free(job);
-    roots_release(&write_roots);
-    roots_release(&roots);
+    if (reading.arrays && json_is_array(json_object_get(message.body, "arrays_only")))
+        code = serve_arrays(socket, message.body);
+    else if (reading.arrays || message.type == XPP_IPC_PROBE)
+        code = serve_job(socket, &reading, message.body);
     xpp_ipc_message_release(&message);
-    return result == XPP_IPC_OK || result == XPP_IPC_CLOSED ? 0 : 1;
+    return code;
 }

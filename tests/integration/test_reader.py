@@ -560,6 +560,22 @@ def test_every_file_is_judged_at_once(scan, tmp_path, arrays_file):
     assert set(answer.errors) == {"/scan/path", "/probe/path", "/init_object/path", "/output/path"}
 
 
+def test_arrays_alone_come_with_their_place(arrays_file, scan_file, scan, tmp_path):
+    wanted = [{"path": str(arrays_file), "dataset": None, "use": "object"},
+              {"path": str(arrays_file), "dataset": "flat", "use": "probe"},
+              {"path": scan_file, "dataset": None, "use": "object"}]
+    answer = reader.exchange("read", {"arrays_only": wanted, "roots": None})
+    first, second, third = answer.body["arrays"]
+    with h5py.File(arrays_file) as f:
+        np.testing.assert_array_equal(answer.arrays["array0"][0], f["sample/object"][...])
+        np.testing.assert_array_equal(answer.arrays["array1"][0], f["flat"][...].astype(np.complex64))
+    assert first["dataset"] == "/sample/object" and first["pixel_m"] == scan.pixel and answer.sealed
+    assert second["shape"] == [1, 32, 32] and third["dataset"] == "/truth/object"
+    wanted[1]["path"] = str(tmp_path / "gone.h5")
+    answer = reader.exchange("read", {"arrays_only": wanted, "roots": [str(tmp_path)]})
+    assert set(answer.errors) == {"/arrays_only/1/path", "/arrays_only/2/path"}, answer.problem
+
+
 # --------------------------------------------------------------------------------------- the output
 
 

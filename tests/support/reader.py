@@ -77,7 +77,12 @@ def ask(kind, job, roots=None, write_roots=None, output_path=None, **options):
         roots = [str(r) for r in roots]
     if write_roots is not None:
         write_roots = [str(r) for r in write_roots]
-    body = json.dumps({"job": job, "roots": roots, "write_roots": write_roots, "output_path": output_path}).encode()
+    return exchange(kind, {"job": job, "roots": roots, "write_roots": write_roots, "output_path": output_path}, **options)
+
+
+def exchange(kind, body, **options):
+    """The reader's answer to a message with that body."""
+    body = json.dumps(body).encode()
     packet, fds, status = send(HEADER.pack(MAGIC, VERSION, TYPES[kind], len(body), 0, 0) + body, **options)
     assert packet, f"the reader said nothing (exit status {status})"
     try:

@@ -34,8 +34,10 @@ void xpe_write_init(void)
 
 static xpe_status fail_errno(const xpe_file *f, xpe_error *err, const char *what, int code)
 {
+    char text[80];
+
     return xpe_fail(err, XPE_IO, POINTER, "output.path '%.200s': %s: %s", f->path, what,
-                    strerror(code));
+                    strerror_r(code, text, sizeof text));
 }
 
 /* ------------------------------------------------------------------------------- life of a file */
@@ -233,11 +235,12 @@ static herr_t look_inside(unsigned n, const H5E_error2_t *e, void *data)
 static void note_failure(xpe_file *f, const char *what)
 {
     innermost in = {.code = 0};
+    char words[80];
 
     if (!f->failed) {
         H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look_inside, &in);
         snprintf(f->reason, sizeof f->reason, "%s cannot be written: %s", what,
-                 in.code      ? strerror(in.code)
+                 in.code      ? strerror_r(in.code, words, sizeof words)
                  : in.text[0] ? in.text
                               : "no reason given");
     }
