@@ -41,6 +41,7 @@ typedef struct xpd_broker {
     xpd_queue queue;
 
     struct xpd_http *http;
+    bool http_due;              /* a connection was resumed: the library must run before the next wait */
     int64_t parked;             /* requests whose answer comes later */
     struct xpd_stream *streams; /* all open event streams */
     xpd_timer stream_timer;

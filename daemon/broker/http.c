@@ -470,6 +470,13 @@ bool xpd_http_open(xpd_http **out, xpd_broker *b, xpd_error *err)
 int xpd_http_before_wait(xpd_http *http)
 {
     int least = -1;
+    /* Without a thread of its own the library is not woken by a resumed connection, nor does its
+     * time-out tell. */
+    if (http->b->http_due) {
+        http->b->http_due = false;
+        for (int i = 0; i < http->count; i++)
+            MHD_run(http->listeners[i].daemon);
+    }
     for (int i = 0; i < http->count; i++) {
         MHD_UNSIGNED_LONG_LONG wait;
         for (int again = 0; again < 2 && MHD_get_timeout(http->listeners[i].daemon, &wait) == MHD_YES; again++) {
@@ -483,7 +490,7 @@ int xpd_http_before_wait(xpd_http *http)
                 least = 0;
         }
     }
-    return least;
+    return http->b->http_due ? 0 : least;
 }
 
 void xpd_http_quiesce(xpd_http *http)

@@ -195,6 +195,7 @@ void xpd_reply(xpd_request *r, unsigned status, struct MHD_Response *response)
     if (r->parked) {
         r->parked = false;
         r->b->parked--;
+        r->b->http_due = true;
         MHD_resume_connection(r->connection);
     }
 }

@@ -212,6 +212,7 @@ static void resume(xpd_stream *s)
     if (!s->suspended)
         return;
     s->suspended = false;
+    s->b->http_due = true;
     MHD_resume_connection(s->connection);
 }
 
