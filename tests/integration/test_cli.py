@@ -266,7 +266,7 @@ def test_watch_prints_the_daemons_lines_and_sums_up(cli, shared_daemon, finished
     *lines, summary = answer.stdout.splitlines()
     assert lines == shared_daemon.api.get(f"/v1/jobs/{finished}/events").text.splitlines()
     assert re.fullmatch(r"iteration    1   data error \d\.\d{6}   modes 1", next(x for x in lines if x[0] == "i"))
-    assert re.fullmatch(rf"# {finished} succeeded: 6 iterations in .* s, data error \d\.\d+, result '/.*'", summary)
+    assert re.fullmatch(rf"# {finished} succeeded: 6 iterations in .* m?s, data error \d\.\d+, result '/.*'", summary)
 
 
 def test_submit_with_watch_prints_id_events_and_exit_code(cli, scan_file):
@@ -367,11 +367,11 @@ def test_log_is_text_and_tail_its_end(cli, finished):
     assert [json.loads(line) for line in cli("log", finished, "--json").stdout.splitlines()] == lines
 
 
-def test_delete_takes_an_ended_job_and_no_other(cli, scan_file, endless):
+def test_delete_takes_an_ended_job_and_no_other(cli, scan_file, request):
     job_id = cli("submit", scan_file, "-n", "1", "--wait").stdout.split()[0]
     assert cli("delete", job_id).returncode == 0
     assert cli("show", job_id).returncode == REFUSED
-    refused = cli("delete", endless)
+    refused = cli("delete", request.getfixturevalue("endless"))
     assert refused.returncode == REFUSED and refused.stderr.startswith("xptycho: ")
 
 

@@ -118,7 +118,10 @@ class Api:
             body = json.dumps(body)
         if body is not None:
             headers.setdefault("Content-Type", "application/json")
-        connection.request(method, path, body=body, headers=headers)
+        try:
+            connection.request(method, path, body=body, headers=headers)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # refused before all of the body was sent: the answer is there to be read
         return connection, connection.getresponse()
 
     def call(self, method, path, body=None, headers=None):
@@ -176,9 +179,13 @@ class Api:
 
 
 class EventStream:
-    """Iterates over events as dictionaries, from application/x-ndjson or text/event-stream."""
+    """Iterates over events as dictionaries, from application/x-ndjson or text/event-stream.
 
-    def __init__(self, api, path, accept="application/x-ndjson", start=None, last=None, follow=None):
+    Heartbeats keep a stream alive for ever, so the whole of it has a deadline."""
+
+    def __init__(self, api, path, accept="application/x-ndjson", start=None, last=None, follow=None,
+                 deadline_s=2 * DEADLINE_S):
+        self.path, self.end = path, time.monotonic() + deadline_s
         query = [f"from={start}"] if start is not None else []
         query += [f"follow={follow}"] if follow is not None else []
         headers = {"Accept": accept}
@@ -201,6 +208,8 @@ class EventStream:
 
     def lines(self):
         for line in self.response:
+            if time.monotonic() > self.end:
+                raise AssertionError(f"the stream {self.path} does not end in time")
             yield line.decode().rstrip("\n")
 
     def __iter__(self):
