@@ -346,7 +346,8 @@ static xpc_status put(const char *part, const char *path, bool overwrite, xpc_er
     if (rc == 0)
         return XPC_OK;
     if (errno == EEXIST)
-        return xpc_fail(err, XPC_IO, "'%s' exists; give another name or ask to overwrite", path);
+        return xpc_fail(err, XPC_INVALID, "'%s' exists; give another name or ask to overwrite",
+                        path);
     return xpc_fail(err, XPC_IO, "cannot rename to '%s': %s", path, strerror(errno));
 }
 
@@ -362,7 +363,7 @@ static xpc_status fetch(xpc_client *client, const char *request_path, const char
 
     if (target->path) {
         if (!target->overwrite && access(target->path, F_OK) == 0) {
-            st = xpc_fail(err, XPC_IO, "'%s' exists; give another name or ask to overwrite",
+            st = xpc_fail(err, XPC_INVALID, "'%s' exists; give another name or ask to overwrite",
                           target->path);
             goto done;
         }
