@@ -179,18 +179,36 @@ static xpe_status median(double *out, const double *image, int64_t count, xpe_er
     return XPE_OK;
 }
 
+/* Sums of votes and counts of patches to the average vote of every pixel, in the memory of the votes. */
+static double *average_votes(xpe_run *run, int64_t *votes, const int64_t *hits, double unit)
+{
+    int64_t width = run->cols + 1;
+    double *image = (double *)(void *)votes, energy = 0, eps;
+
+    for (int64_t r = 0; r < run->rows; r++)
+        for (int64_t c = 0; c < run->cols; c++)
+            energy += pow((double)hits[r * width + c] * SHRINK, 2);
+    eps = 1e-6 * sqrt(energy / ((double)run->rows * (double)run->cols));
+    for (int64_t r = 0; r < run->rows; r++)
+        for (int64_t c = 0; c < run->cols; c++) {
+            double count = (double)hits[r * width + c] * SHRINK;
+            double vote = xpe_unfix(votes[r * width + c], unit) * count / (count * count + eps);
+            memcpy(&image[r * run->cols + c], &vote, sizeof vote); /* never ahead of what is still to be read */
+        }
+    return image;
+}
+
 xpe_status xpe_start_object(xpe_run *run, double probe_energy, xpe_c32 *object, xpe_error *err)
 {
     int64_t width = run->cols + 1, pixels = run->rows * run->cols;
     int64_t *votes = NULL, *hits = NULL;
-    double *image = NULL, largest = sqrt(run->bounds.frame_norm / sqrt(probe_energy)), energy = 0, eps, middle;
+    double *image, largest = sqrt(run->bounds.frame_norm / sqrt(probe_energy)), middle;
     xpe_unit unit = xpe_unit_make(largest, run->num_frames);
     const int32_t *first = run->problem->first;
     xpe_status st;
 
     XPE_TRY(xpe_new(&votes, (size_t)((run->rows + 1) * width), sizeof *votes, err));
     XPE_TRY(xpe_new(&hits, (size_t)((run->rows + 1) * width), sizeof *hits, err));
-    XPE_TRY(xpe_new(&image, (size_t)pixels, sizeof *image, err));
     for (int64_t j = 0; j < run->num_frames; j++) {
         double vote = sqrt(run->norms[j] / sqrt(probe_energy));
         mark_square(votes, width, first[2 * j], first[2 * j + 1], run->n, xpe_fix((float)vote, unit.magic, unit.bias));
@@ -198,15 +216,9 @@ xpe_status xpe_start_object(xpe_run *run, double probe_energy, xpe_c32 *object, 
     }
     integrate(votes, run->rows, width);
     integrate(hits, run->rows, width);
-    for (int64_t r = 0; r < run->rows; r++)
-        for (int64_t c = 0; c < run->cols; c++)
-            energy += pow((double)hits[r * width + c] * SHRINK, 2);
-    eps = 1e-6 * sqrt(energy / (double)pixels);
-    for (int64_t r = 0; r < run->rows; r++)
-        for (int64_t c = 0; c < run->cols; c++) {
-            double count = (double)hits[r * width + c] * SHRINK;
-            image[r * run->cols + c] = xpe_unfix(votes[r * width + c], unit.unit) * count / (count * count + eps);
-        }
+    image = average_votes(run, votes, hits, unit.unit);
+    free(hits);
+    hits = NULL;
     XPE_TRY(median(&middle, image, pixels, err));
     for (int64_t i = 0; i < pixels; i++)
         image[i] = fabs(image[i] == 0 ? middle : image[i]);
@@ -214,7 +226,6 @@ xpe_status xpe_start_object(xpe_run *run, double probe_energy, xpe_c32 *object, 
     for (int64_t i = 0; i < pixels; i++)
         object[i] = (xpe_c32){(float)image[i], 0};
 done:
-    free(image);
     free(hits);
     free(votes);
     return st;
