@@ -128,7 +128,7 @@ static xpe_status add_entry(xpd_archive *out, struct archive *a, const char *pat
     memset(e, 0, sizeof *e);
     memcpy(e->name, path, length - 4);
     for (char *p = e->name; *p; p++)
-        if ((unsigned char)*p < ' ')
+        if ((unsigned char)*p < ' ' || (unsigned char)*p > '~')
             *p = '?';
     st = read_header(e, a, &own);
     if (st == XPE_OK && is_wanted(e->name, wanted))

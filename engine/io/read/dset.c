@@ -243,6 +243,13 @@ static xpe_status check_storage(xpe_dset *d, xpe_h5 *h, size_t element, int64_t 
                          "dataset '%s' states %.4g MiB, but only %.4g MiB were ever written to it",
                          d->path, (double)d->count * (double)element / 1048576,
                          (double)H5Dget_storage_size(d->id) / 1048576);
+    } else if (layout != H5D_CHUNKED && H5Dget_storage_size(d->id) / element < (hsize_t)d->count) {
+        /* what is not there must not be made up, nor read beyond its end */
+        st = xpe_h5_fail(h, err,
+                         "dataset '%s' is damaged: it states %lld elements of %zu bytes, but keeps "
+                         "%lld bytes",
+                         d->path, (long long)d->count, element,
+                         (long long)H5Dget_storage_size(d->id));
     } else if (layout == H5D_CHUNKED) {
         *chunk_bytes = (int64_t)element;
         if (H5Pget_chunk(plist, d->rank, d->chunk) != d->rank)
@@ -312,6 +319,7 @@ xpe_status xpe_dset_open(xpe_dset *d, xpe_h5 *h, const char *path, xpe_error *er
         goto done;
     }
     element = H5Tget_size(type);
+    element = element ? element : 1;
     classify(d, type);
     XPE_TRY(check_extent(d, h, space, err));
     XPE_TRY(check_storage(d, h, element, &chunk_bytes, err));
