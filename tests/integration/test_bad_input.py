@@ -211,7 +211,7 @@ def test_hostile_hdf5(shared_daemon, scan, tmp_path):
 
 def test_patch_outside_a_stated_grid(shared_daemon, scan_file):
     job = on(scan_file, model={"object_shape": [40, 40], "object_origin_m": [0.0, 0.0]})
-    refused(shared_daemon, job, words=("40",))
+    refused(shared_daemon, job, words=("rows 0 to 39",))
 
 
 def test_more_devices_than_positions(shared_daemon, scan_file):
@@ -231,13 +231,23 @@ def test_probe_of_the_wrong_size(shared_daemon, scan, scan_file, tmp_path):
         f["small"] = np.ones((1, 16, 16), np.complex64)
         f["two"] = np.ones((2, 32, 32), np.complex64)
         f["real"] = np.ones((1, 32, 32), np.float32)
-        f["nan"] = np.full((1, 32, 32), np.nan, np.complex64)
         f["object"] = np.ones((8, 8), np.complex64)
-    for dataset in ("/small", "/two", "/nowhere", "/nan"):
+    for dataset in ("/small", "/two", "/nowhere"):
         refused(shared_daemon, on(scan_file, probe={"path": str(path), "dataset": dataset}))
     refused(shared_daemon, on(scan_file, init_probe={"path": str(path), "dataset": "/small"}))
     refused(shared_daemon, on(scan_file, init_object={"path": str(path), "dataset": "/object"}))
     refused(shared_daemon, on(scan_file, probe={"path": str(tmp_path / "gone.h5"), "dataset": "/small"}))
+
+
+def test_probe_that_is_not_finite(shared_daemon, scan_file, tmp_path):
+    """Values are read when the job starts, not at submission."""
+    path = tmp_path / "probe.h5"
+    with h5py.File(path, "w") as f:
+        f["nan"] = np.full((1, 32, 32), np.nan, np.complex64)
+    for role in ("probe", "init_probe"):
+        job = shared_daemon.api.submit(on(scan_file, **{role: {"path": str(path), "dataset": "/nan"}}))
+        done = shared_daemon.api.finish(job["id"])
+        assert done["state"] == "failed" and done["reason"] in ("dataset", "refused") and done["detail"], done
 
 
 def test_modes_without_a_schedule_that_reaches_them(shared_daemon, scan_file):

@@ -18,7 +18,7 @@ def job_of(path, **changes):
 
 @pytest.fixture(scope="module")
 def diverging_job(tmp_path_factory):
-    """A good first stage, then one in which counts near the end of float32 overflow."""
+    """Counts near the end of float32: the estimated probe grows until squares overflow, about twenty iterations in."""
     folder = tmp_path_factory.mktemp("diverging")
     scan = scans.make()
     path = scan.write(folder / "scan.h5", frames=(scan.frames / scan.frames.max() * 1e37).astype(np.float32))
@@ -32,9 +32,7 @@ def test_a_job_that_diverges_keeps_its_last_finite_result(shared_daemon, divergi
     done = api.show(job["id"])
     assert done["state"] == "failed" and done["reason"] == "diverged" and done["detail"], done
     finite = [e for e in events if e["type"] == "iter" and e["data_error"] is not None]
-    if not finite:
-        assert done["result"] is None or done["result"]["partial"] is True
-        return
+    assert 5 < len(finite) < 50, "it goes wrong in the middle"
     assert done["result"]["partial"] is True
     with h5py.File(done["result"]["path"]) as f:
         assert np.isfinite(f["sample/object"][...].view(np.float32)).all()
