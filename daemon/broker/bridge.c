@@ -20,6 +20,9 @@ static void on_exit_(xpd_child *child, int wait_status)
     if (child->b->stopping)
         return;
     xpd_exit_text(how, sizeof how, wait_status);
+    unlink(bridge->ready_file); /* its addresses are those of the dead one */
+    bridge->router[0] = bridge->pub[0] = '\0';
+    child->b->addresses_changed = true;
     xpd_log(XPD_LOG_WARNING, NULL, "xptycho-zmq %s; it is started again in %lld ms", how, (long long)bridge->backoff_ms);
     if (xpd_now_ms() - bridge->started_ms > 60000)
         bridge->backoff_ms = BACKOFF_FIRST_MS;

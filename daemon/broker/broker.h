@@ -55,6 +55,7 @@ typedef struct xpd_broker {
     struct xpd_bridge *bridge; /* xptycho-zmq, or NULL */
 
     bool ready;    /* state loaded, listening */
+    bool addresses_changed; /* ready.json has to be written again */
     bool stopping; /* no new work */
     bool closing;  /* streams and long polls end */
     bool failed;   /* the state cannot be trusted: exit 1 */

@@ -48,10 +48,8 @@ static void repair_end(xpd_job *job, xpd_events *events)
 {
     if (!xpd_state_terminal(job->state) || job->end_due || xpd_events_ended(events))
         return;
-    json_t *state = state_body(job), *end = end_body(job);
-    xpd_events_append(events, job->finished_ms, "state", state);
+    json_t *end = end_body(job);
     xpd_events_append(events, job->finished_ms, "end", end);
-    json_decref(state);
     json_decref(end);
 }
 
@@ -106,7 +104,7 @@ static void log_text(xpd_broker *b, const xpd_job *job, const char *type, const 
     struct stat st;
     const char *said = json_string_value(json_object_get(body, "text"));
 
-    if (strcmp(type, "state") == 0)
+    if (strcmp(type, "state") == 0 || strcmp(type, "end") == 0)
         snprintf(text, sizeof text, "%s%s%s%s%s", xpd_state_name(job->state), *job->reason ? ", " : "", job->reason,
                  *job->detail ? ": " : "", job->detail);
     else if (said)
@@ -132,7 +130,7 @@ static bool event_add(xpd_broker *b, xpd_job *job, const char *type, const json_
         return false;
     if (strcmp(type, "state") == 0 || strcmp(type, "end") == 0)
         feed_add(b, job, xpd_events_newest(events));
-    if (strcmp(type, "state") == 0 || strcmp(type, "warning") == 0 || strcmp(type, "log") == 0)
+    if (strcmp(type, "iter") != 0 && strcmp(type, "preview") != 0)
         log_text(b, job, type, body, now);
     xpd_streams_notify(b, job);
     return true;
@@ -154,7 +152,6 @@ static void state_event(xpd_broker *b, xpd_job *job)
 static void end_events(xpd_broker *b, xpd_job *job)
 {
     json_t *end = end_body(job);
-    state_event(b, job);
     event_add(b, job, "end", end);
     json_decref(end);
     job->end_due = false;

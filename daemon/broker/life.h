@@ -5,7 +5,7 @@
 #include "broker.h"
 
 /* Moves a job: checks the table of allowed moves, logs, keeps the queue, commits, and appends the
- * events.  `state` of a terminal move and `end` follow only when the commit is on disk.
+ * events.  A terminal move has `end` instead of `state`, and only when the commit is on disk.
  * false = not allowed (logged). */
 bool xpd_job_move(xpd_broker *b, xpd_job *job, xpd_state to, const char *reason, const char *detail);
 /* A new job that was committed: enters table and queue, first event. */

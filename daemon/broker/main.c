@@ -38,7 +38,7 @@ typedef struct service {
     xpd_source signals;
     xpd_timer tick, ready, close;
     int64_t started_ms;
-    bool at_once;
+    bool at_once, announced;
     char ready_file[PATH_MAX];
 } service;
 
@@ -122,21 +122,37 @@ static void write_ready(service *s)
     snprintf(beside, sizeof beside, "%s.partial", s->ready_file);
     if (!doc || json_dump_file(doc, beside, JSON_COMPACT) != 0 || chmod(beside, 0644) != 0 || rename(beside, s->ready_file) != 0)
         xpd_log(XPD_LOG_ERROR, NULL, "'%s' cannot be written: %s", s->ready_file, strerror(errno));
-    else
-        xpd_log(XPD_LOG_INFO, NULL, "ready: %s %s", xpd_http_address(b->http), xpd_http_unix_path(b->http));
     json_decref(doc);
-    xpd_notify_ready("serving");
 }
 
+/* Written when everything is there; without the bridge when that takes too long. */
 static void try_ready(void *context)
 {
     service *s = context;
-    if (s->b.stopping)
+    xpd_broker *b = &s->b;
+    bool bridged = !b->bridge || xpd_bridge_ready(b->bridge);
+
+    if (b->stopping)
         return;
-    if (s->b.bridge && !xpd_bridge_ready(s->b.bridge) && xpd_now_ms() - s->started_ms < READY_WAIT_MS)
-        xpd_timer_set(&s->b.loop, &s->ready, 20);
-    else
-        write_ready(s);
+    if (!bridged)
+        xpd_timer_set(&b->loop, &s->ready, 20);
+    if (!bridged && (s->announced || xpd_now_ms() - s->started_ms < READY_WAIT_MS))
+        return;
+    write_ready(s);
+    if (!s->announced)
+        xpd_log(XPD_LOG_INFO, NULL, "ready: %s %s", xpd_http_address(b->http), xpd_http_unix_path(b->http));
+    s->announced = true;
+    xpd_notify_ready("serving");
+}
+
+/* The bridge died: its addresses are gone until it is back. */
+static void addresses_changed(service *s)
+{
+    s->b.addresses_changed = false;
+    if (!s->announced || s->b.stopping)
+        return;
+    write_ready(s);
+    xpd_timer_set(&s->b.loop, &s->ready, 20);
 }
 
 /* -------------------------------------------------------------------------------------- stop */
@@ -229,6 +245,8 @@ static void after_turn(void *context)
 {
     service *s = context;
     xpd_run_next(&s->b);
+    if (s->b.addresses_changed)
+        addresses_changed(s);
     if (s->b.stopping)
         go_on_stopping(s);
 }

@@ -269,16 +269,12 @@ void xpd_reply_problem(xpd_request *r, json_t *problem)
     json_int_t status = json_integer_value(json_object_get(problem, "status"));
     static const char *const retry[][2] = {{MHD_HTTP_HEADER_RETRY_AFTER, "5"}, {NULL, NULL}};
     static const char *const ask[][2] = {{MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"xptycho\""}, {NULL, NULL}};
-    char instance[32];
     bool later = status == 429 || status == 503 || status == 507;
 
     if (status < 400 || status > 599)
         status = 500;
-    snprintf(instance, sizeof instance, "%lld", (long long)r->number);
-    if (problem)
-        json_object_set_new(problem, "instance", json_string(instance));
     if (status >= 400 && !(r->admin && status == 503))
-        xpd_log(status >= 500 ? XPD_LOG_WARNING : XPD_LOG_INFO, NULL, "request %s: %s /%s/%s%s%s: %d %s: %s", instance, r->method,
+        xpd_log(status >= 500 ? XPD_LOG_WARNING : XPD_LOG_INFO, NULL, "request %lld: %s /%s/%s%s%s: %d %s: %s", (long long)r->number, r->method,
                 r->segment_count > 0 ? r->segments[0] : "", r->segment_count > 1 ? r->segments[1] : "",
                 r->segment_count > 2 ? "/" : "", r->segment_count > 2 ? r->segments[2] : "", (int)status,
                 problem ? json_string_value(json_object_get(problem, "type")) : "no memory",
