@@ -83,8 +83,7 @@ xpp_ipc_result xpd_arrays_answer(int socket, const json_t *wanted, const xpe_roo
 
     if (!entries || !errors || json_array_size(wanted) > XPP_IPC_FDS_MAX)
         goto done;
-    json_array_foreach(wanted, i, wish)
-    {
+    json_array_foreach (wanted, i, wish) {
         int fd = take(entries, errors, wish, i, roots);
 
         if (fd >= 0)

@@ -272,7 +272,7 @@ static int images_read(image images[2])
                      *error;
         size_t i;
 
-        json_array_foreach(errors, i, error)
+        json_array_foreach (errors, i, error)
             fprintf(stderr, "%s\n", json_string_value(json_object_get(error, "detail")));
         code = XPD_EXIT_REFUSED;
     } else if (st == XPE_OK) {

@@ -51,8 +51,7 @@ static xpe_status entry_read(entry *out, const json_t *item, int index, xpe_erro
         return xpe_fail(err, XPE_INTERNAL, "",
                         "scan message: array '%.32s' has %zu axes, 1 to 3 are known", out->name,
                         json_array_size(shape));
-    json_array_foreach(shape, k, side)
-    {
+    json_array_foreach (shape, k, side) {
         int64_t length = json_is_integer(side) ? json_integer_value(side) : 0;
 
         if (length < 1 || length > SIDE_MAX || out->bytes > BYTES_MAX / length)
@@ -227,8 +226,7 @@ xpe_status xpd_input_open(xpd_input *out, const xpp_job *job, const json_t *scan
         st = xpe_fail(err, XPE_INTERNAL, "", "scan message: %zu arrays, %d descriptors",
                       json_array_size(arrays), fd_count);
     if (st == XPE_OK)
-        json_array_foreach(arrays, i, item)
-        {
+        json_array_foreach (arrays, i, item) {
             void *at = NULL;
 
             st = entry_read(&entries[i], item, (int)i, err);

@@ -108,8 +108,7 @@ static void print_errors(const json_t *errors)
     size_t i;
     const json_t *error;
 
-    json_array_foreach(errors, i, error)
-    {
+    json_array_foreach (errors, i, error) {
         const char *pointer = json_string_value(json_object_get(error, "pointer"));
 
         fprintf(stderr, "%s: %s\n", pointer && pointer[0] ? pointer : "job",
@@ -320,7 +319,7 @@ static int input_read(xpd_work *work, const arguments *a, int signals, const xpd
         print_problem(a, json_object_get(message.body, "problem"));
         code = XPD_EXIT_REFUSED;
     } else if (st == XPE_OK) {
-        json_array_foreach(json_object_get(message.body, "warnings"), i, warning)
+        json_array_foreach (json_object_get(message.body, "warnings"), i, warning)
             xpd_emit_text(events, "warning", "%s", json_string_value(warning));
         st = xpd_input_open(&work->input, work->job, message.body, message.fds, message.fd_count,
                             &err);
@@ -343,6 +342,7 @@ typedef struct engine {
     const xpd_events *events;
     xpd_outcome outcome;
     int finished; /* eventfd */
+    bool expired; /* the deadline passed; a service would have its broker see to it */
 } engine;
 
 static void *engine_main(void *argument)
@@ -356,7 +356,18 @@ static void *engine_main(void *argument)
     return NULL;
 }
 
-/* Until the engine is done: the first signal cancels, the second leaves. */
+/* Milliseconds for poll until the deadline of the job; -1 = none. */
+static int deadline_ms(const engine *e)
+{
+    double left = e->work->began + e->work->job->deadline_s - xpd_now();
+
+    if (!(e->work->job->deadline_s > 0.0) || e->expired)
+        return -1;
+    return left <= 0.0 ? 0 : left > 1e6 ? 1000000000 : (int)(1000.0 * left) + 1;
+}
+
+/* Until the engine is done: the first signal cancels, the second leaves; the deadline cancels too.
+ */
 static void wait_for_engine(engine *e, int signals)
 {
     bool asked = false;
@@ -366,11 +377,18 @@ static void wait_for_engine(engine *e, int signals)
                                 {.fd = signals, .events = POLLIN}};
         struct signalfd_siginfo info;
 
-        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+        int ready = poll(fds, 2, deadline_ms(e));
+
+        if (ready < 0 && errno != EINTR)
             return;
-        if (fds[0].revents)
+        if (ready == 0 && deadline_ms(e) == 0) {
+            e->expired = true;
+            xpd_control_cancel(&e->control, false);
+        }
+        if (ready > 0 && fds[0].revents)
             return;
-        if (fds[1].revents && read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (ready > 0 && fds[1].revents &&
+            read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
             if (asked)
                 _exit(XPD_EXIT_CANCELLED);
             asked = true;
@@ -395,6 +413,12 @@ static int reconstruct(const xpd_work *work, printer *p, const xpd_events *event
     } else {
         wait_for_engine(&e, signals);
         pthread_join(thread, NULL);
+        if (e.expired && strcmp(e.outcome.state, "cancelled") == 0) {
+            e.outcome.state = "failed";
+            e.outcome.reason = "deadline";
+            snprintf(e.outcome.detail, sizeof e.outcome.detail,
+                     "not done after deadline_s = %g seconds", work->job->deadline_s);
+        }
         print_end(p, &e.outcome);
         code = xpd_exit_of(e.outcome.state, e.outcome.reason);
         xpd_outcome_release(&e.outcome);

@@ -229,6 +229,17 @@ def test_second_signal_leaves_at_once(job_file, tmp_path, slow_scan_file):
     assert process.returncode == CANCELLED
 
 
+def test_deadline_ends_the_job_as_failed_with_what_there_is(job_file, tmp_path, slow_scan_file):
+    out = tmp_path / "result.h5"
+    job = {"scan": {"path": str(slow_scan_file)}, "recon": {"iterations": 100000}, "deadline_s": 1,
+           "output": {"path": str(out)}}
+    done = worker("run", job_file(job), "--json")
+    assert done.returncode == FAILED, done
+    end = json.loads(done.stdout.splitlines()[-1])
+    assert (end["state"], end["reason"]) == ("failed", "deadline")
+    assert end["result"]["partial"] is True and out.exists()
+
+
 def test_no_reader_is_left_behind(job_file, tmp_path, slow_scan_file):
     process, _ = start_long(job_file, tmp_path, slow_scan_file)
     children = subprocess.run(["ps", "--ppid", str(process.pid), "-o", "comm="], capture_output=True, text=True).stdout

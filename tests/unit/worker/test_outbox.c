@@ -40,7 +40,7 @@ static int check(json_t *batch, int next)
     size_t i;
 
     assert_non_null(batch);
-    json_array_foreach(batch, i, event)
+    json_array_foreach (batch, i, event)
         assert_int_equal(json_integer_value(json_object_get(event, "iter")), next++);
     json_decref(batch);
     return next;

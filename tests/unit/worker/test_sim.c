@@ -107,8 +107,8 @@ static void probe_has_the_photons_and_orthogonal_modes(void **state)
     }
 }
 
-/* Most energy of the beam lies inside the diameter that is stated, nearly all inside half as much again: the
- * rest is the diffraction of the two rims. */
+/* Most energy of the beam lies inside the diameter that is stated, nearly all inside half as much
+ * again: the rest is the diffraction of the two rims. */
 static void beam_is_as_wide_as_stated(void **state)
 {
     enum { N = 64 };
