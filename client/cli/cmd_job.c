@@ -70,8 +70,7 @@ static void put_job(const json_t *job)
     field("detail", cli_member(job, "detail"));
     field("user", cli_member(job, "user"));
     field("scan", cli_member(json_object_get(document, "scan"), "path"));
-    json_object_foreach(labels, key, value)
-    {
+    json_object_foreach (labels, key, value) {
         fputs("label        ", stdout);
         cli_put(stdout, key, false);
         fputc('=', stdout);
@@ -90,11 +89,13 @@ static void put_job(const json_t *job)
     field_time("started", job);
     field_time("finished", job);
     if (json_is_object(progress)) {
-        (void)snprintf(text, sizeof(text), "%lld of %lld, stage %lld, %lld modes",
+        long long modes = json_integer_value(json_object_get(progress, "modes"));
+
+        (void)snprintf(text, sizeof(text), "%lld of %lld, stage %lld, %lld mode%s",
                        (long long)json_integer_value(json_object_get(progress, "iter")),
                        (long long)json_integer_value(json_object_get(progress, "iterations")),
-                       (long long)json_integer_value(json_object_get(progress, "stage")),
-                       (long long)json_integer_value(json_object_get(progress, "modes")));
+                       (long long)json_integer_value(json_object_get(progress, "stage")), modes,
+                       modes == 1 ? "" : "s");
         field("iteration", text);
         error = json_object_get(progress, "data_error");
         if (json_is_number(error)) {

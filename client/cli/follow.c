@@ -11,6 +11,7 @@
 
 #define STAGES_MAX 64
 #define REDRAW_S 0.1
+#define TEXT_COLUMNS 64 /* for the numbers beside the bar */
 
 typedef enum look { BAR, PLAIN, JSON_LINES, QUIET } look;
 
@@ -93,7 +94,12 @@ static void draw(watch *w)
     if (isfinite(w->data_error))
         (void)snprintf(error, sizeof(error), "%.6f", w->data_error);
     if (w->pace_s > 0) {
-        cli_duration(left, sizeof(left), w->pace_s * (all - done));
+        double rest = ceil(w->pace_s * (all - done));
+
+        if (rest < 60)
+            (void)snprintf(left, sizeof(left), "%.0f s", rest);
+        else
+            cli_duration(left, sizeof(left), rest);
         if (w->pace_s < 1)
             (void)snprintf(rate, sizeof(rate), "%.1f it/s", 1 / w->pace_s);
         else
@@ -101,7 +107,8 @@ static void draw(watch *w)
     }
     (void)snprintf(text, sizeof(text), " %d/%d  data error %s  %s  %s left", done, all, error, rate,
                    left);
-    cells = cli_columns(stdout) - (int)strlen(text) - 3;
+    /* Of a fixed width, so that it only grows while the text beside it changes its length. */
+    cells = cli_columns(stdout) - TEXT_COLUMNS;
     cells = cells > 40 ? 40 : cells < 0 ? 0 : cells;
     filled = (int)(share * cells);
     fputs("\r[", stdout);

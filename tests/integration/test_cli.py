@@ -180,7 +180,7 @@ def test_a_terminal_gets_a_bar_with_error_rate_and_time_left():
     with FakeBroker() as broker:
         status, seen = on_terminal("watch", JOB_ID, "--server", broker.url)
         assert status == 0
-        assert re.search(r"\[#+\] 10/10  data error 0\.050000  100\.0 it/s  0\.0 s left", seen), seen
+        assert re.search(r"\[#+\] 10/10  data error 0\.050000  100\.0 it/s  0 s left", seen), seen
         assert "iteration    1" not in seen, "no line an iteration"
         assert "\x1b[32msucceeded" in seen
         assert "\x1b[31m" not in seen, "the colour of the job's own text"
