@@ -236,6 +236,10 @@ typedef struct xpe_backend {
     const char *name;
     size_t (*list)(xpe_device_info *out, size_t max);
     int64_t (*amplitude_bytes)(int64_t n); /* of one frame in the backend's order */
+    /* Memory that a run takes on the named device beside its buffers and sums, for a block of so many frames; alone: the
+     * only device of the run.  Optional: NULL means none that is worth counting. */
+    xpe_status (*work_bytes)(int64_t *out, const char *device, int64_t n, int modes, int64_t frames, bool known, bool alone,
+                             xpe_error *err);
     xpe_status (*open)(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes, xpe_error *err);
     void (*close)(xpe_team *team);
     xpe_status (*wait)(xpe_team *team, xpe_error *err);

@@ -1,5 +1,5 @@
 /* Names of devices to backends, and the reason why one is missing.  Compiled with the backend that a
- * program links (XPE_WITH_CPU), because the two workers must not link each other's transforms. */
+ * program links (XPE_WITH_CPU, XPE_WITH_CUDA), because the two workers must not link each other's transforms. */
 #include "backend.h"
 
 #include <stdio.h>
@@ -7,6 +7,9 @@
 
 #ifdef XPE_WITH_CPU
 extern const xpe_backend xpe_backend_cpu;
+#endif
+#ifdef XPE_WITH_CUDA
+extern const xpe_backend xpe_backend_cuda;
 #endif
 
 typedef struct kind {
@@ -21,7 +24,11 @@ static const kind kinds[] = {
 #else
     {"cpu", NULL, "this worker is built without the CPU backend"},
 #endif
+#ifdef XPE_WITH_CUDA
+    {"cuda", &xpe_backend_cuda, ""},
+#else
     {"cuda", NULL, "built without CUDA"},
+#endif
 };
 
 #define KINDS (sizeof kinds / sizeof *kinds)

@@ -204,6 +204,12 @@ static xpe_status admit(xpe_run *run, const xpe_device_list *devices, xpe_error 
     int64_t *bytes_free = NULL;
     xpe_status st = xpe_new(&bytes_free, (size_t)devices->count, sizeof *bytes_free, err);
 
+    for (int g = 0; st == XPE_OK && run->backend->work_bytes && g < devices->count; g++) {
+        int64_t work = 0;
+        st = run->backend->work_bytes(&work, devices->names[g], run->n, run->modes_max, run->plan->shards[g].frames, run->known,
+                                      devices->count == 1, err);
+        run->plan->shards[g].bytes += work;
+    }
     for (int g = 0; st == XPE_OK && g < devices->count; g++)
         for (size_t i = 0; i < count && i < sizeof info / sizeof *info; i++)
             if (strcmp(info[i].name, devices->names[g]) == 0)

@@ -2,6 +2,8 @@
  * the same words on the host, where k_*.cu is compiled as C.
  *
  *   XPE_KERNEL(name, args_type) { ... }   a kernel; its one argument, the struct, is called p and is constant
+ *   XPE_DEVICE type name(...) { ... }     a function that kernels call and that uses these words; plain arithmetic is
+ *                                         XPE_HD (math/hd.h)
  *   XPE_BLOCK_LOOP(b, count) { ... }      b (int64_t) runs over the work items of this block; a grid may be smaller
  *                                         than count, so nothing is limited by the size of a grid
  *   XPE_THREADS(t) { ... }                a phase: done by every thread t (int) in [0, XPE_BLOCK), in any order, and a
@@ -27,6 +29,7 @@
 
 #define XPE_KERNEL(name, type)                                                                     \
     static __global__ void __launch_bounds__(XPE_BLOCK) name(const __grid_constant__ type p)
+#define XPE_DEVICE static __device__ __forceinline__
 #define XPE_BLOCK_LOOP(b, count)                                                                   \
     for (int64_t b = (int64_t)blockIdx.x; b < (count); b += (int64_t)gridDim.x)
 #define XPE_THREADS(t)                                                                             \
@@ -48,6 +51,7 @@
     } while (0)
 
 #else
+#define XPE_DEVICE static inline
 #include <xpe_emu_launch.h>
 #endif
 

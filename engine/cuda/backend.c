@@ -1,0 +1,173 @@
+/* The table of the CUDA backend, and the devices that it finds. */
+#include "team.h"
+
+#include "fft.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static int64_t amplitude_bytes(int64_t n)
+{
+    return n * n * (int64_t)sizeof(float);
+}
+
+static void profile(xpe_team *team, bool on)
+{
+    (void)team; /* thread seconds mean nothing here; a profiler sees every kernel by name */
+    (void)on;
+}
+
+static void stats(const xpe_team *team, xpe_run_stats *out)
+{
+    memset(out, 0, sizeof *out);
+    out->bytes_peak = team->bytes_peak;
+    out->bytes_moved = team->bytes_moved;
+    out->transforms = team->transforms;
+}
+
+/* ------------------------------------------------------------------------------- devices */
+
+#define CHECK_VALUE 0x5ca7
+
+/* Whether this build's kernels run on the current device; asked once a process, because it takes a stream and, on
+ * the first call, the context of the device. */
+static cudaError_t run_check(void)
+{
+    k_check_args args = {NULL, CHECK_VALUE};
+    int32_t *host = NULL;
+    cudaStream_t stream = NULL;
+    cudaEvent_t event = NULL;
+    cudaError_t rc = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    double begin = xpe_cuda_clock();
+
+    if (rc == cudaSuccess)
+        rc = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    if (rc == cudaSuccess)
+        rc = cudaMallocHost((void **)&host, sizeof *host);
+    if (rc == cudaSuccess)
+        rc = cudaMalloc((void **)&args.out, sizeof *args.out);
+    if (rc == cudaSuccess)
+        rc = xpe_cuda_k_check(&args, stream);
+    if (rc == cudaSuccess)
+        rc = cudaMemcpyAsync(host, args.out, sizeof *host, cudaMemcpyDeviceToHost, stream);
+    if (rc == cudaSuccess)
+        rc = cudaEventRecord(event, stream);
+    while (rc == cudaSuccess && (rc = cudaEventQuery(event)) == cudaErrorNotReady && xpe_cuda_clock() - begin < xpe_cuda_patience_s) {
+        (void)cudaGetLastError();
+        rc = cudaSuccess;
+    }
+    if (rc == cudaSuccess && *host != CHECK_VALUE)
+        rc = cudaErrorUnknown;
+    if (rc == cudaErrorNotReady) /* hangs, and so would a call that frees */
+        return rc;
+    (void)cudaFree(args.out);
+    (void)cudaFreeHost(host);
+    if (event)
+        (void)cudaEventDestroy(event);
+    if (stream)
+        (void)cudaStreamDestroy(stream);
+    return rc;
+}
+
+#define DEVICES_MAX 64
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool checked[DEVICES_MAX];                /* under lock */
+static cudaError_t check_result[DEVICES_MAX];    /* under lock */
+
+static cudaError_t check_once(int id)
+{
+    cudaError_t rc;
+
+    if (id >= DEVICES_MAX)
+        return run_check();
+    pthread_mutex_lock(&lock);
+    if (!checked[id])
+        check_result[id] = run_check();
+    checked[id] = true;
+    rc = check_result[id];
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+static void describe(xpe_device_info *out, int id)
+{
+    struct cudaDeviceProp prop;
+    size_t bytes_free = 0, bytes_total = 0;
+    cudaError_t rc = cudaSetDevice(id);
+
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "cuda:%d", id);
+    if (rc == cudaSuccess)
+        rc = cudaGetDeviceProperties(&prop, id);
+    if (rc == cudaSuccess)
+        snprintf(out->model, sizeof out->model, "%.64s, compute capability %d.%d", prop.name, prop.major, prop.minor);
+    if (rc == cudaSuccess)
+        rc = check_once(id);
+    if (rc == cudaSuccess)
+        rc = cudaMemGetInfo(&bytes_free, &bytes_total);
+    out->bytes_free = (int64_t)bytes_free;
+    out->bytes_total = (int64_t)bytes_total;
+    if (rc != cudaSuccess)
+        snprintf(out->absent, sizeof out->absent, "no kernel of this build runs there: %.100s", cudaGetErrorString(rc));
+    (void)cudaGetLastError();
+}
+
+static size_t list(xpe_device_info *out, size_t max)
+{
+    int count = 0;
+    cudaError_t rc = cudaGetDeviceCount(&count);
+
+    if (rc == cudaSuccess && count > 0) {
+        for (int id = 0; id < count && (size_t)id < max; id++)
+            describe(&out[id], id);
+        return (size_t)count;
+    }
+    (void)cudaGetLastError();
+    if (max < 1)
+        return 1;
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "cuda");
+    snprintf(out->absent, sizeof out->absent, "%.120s", rc == cudaSuccess ? "there is no CUDA device" : cudaGetErrorString(rc));
+    return 1;
+}
+
+extern const xpe_backend xpe_backend_cuda;
+const xpe_backend xpe_backend_cuda = {
+    .name = "cuda",
+    .list = list,
+    .amplitude_bytes = amplitude_bytes,
+    .work_bytes = xpe_cuda_work_bytes,
+    .open = xpe_cuda_open,
+    .close = xpe_cuda_close,
+    .wait = xpe_cuda_wait,
+    .transform = xpe_fft_host,
+    .buffer_create = xpe_cuda_buffer_create,
+    .buffer_destroy = xpe_cuda_buffer_destroy,
+    .upload = xpe_cuda_upload,
+    .download = xpe_cuda_download,
+    .copy = xpe_cuda_copy,
+    .zero = xpe_cuda_zero,
+    .sums_create = xpe_cuda_sums_create,
+    .sums_destroy = xpe_cuda_sums_destroy,
+    .sums_clear = xpe_cuda_sums_clear,
+    .sums_gather = xpe_cuda_sums_gather,
+    .amplitudes = xpe_cuda_amplitudes,
+    .fit = xpe_cuda_fit,
+    .probe_fit = xpe_cuda_probe_fit,
+    .deviation = xpe_cuda_deviation,
+    .settle = xpe_cuda_settle_copies,
+    .fill = xpe_cuda_fill,
+    .patches = xpe_cuda_patches,
+    .back = xpe_cuda_back,
+    .search = xpe_cuda_search,
+    .average = xpe_cuda_average,
+    .unfix = xpe_cuda_unfix,
+    .mode_average = xpe_cuda_mode_average,
+    .mode_deviation = xpe_cuda_mode_deviation,
+    .mode_energy = xpe_cuda_mode_energy,
+    .mode_derive = xpe_cuda_mode_derive,
+    .profile = profile,
+    .stats = stats,
+};

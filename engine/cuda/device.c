@@ -1,0 +1,418 @@
+/* Teams and their queues: opening, working off, waiting, failing.  team.h tells how. */
+#include "team.h"
+
+#include "fft.h"
+
+#include "core/util.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+double xpe_cuda_patience_s = 60;
+
+/* -------------------------------------------------------------------------------- failing */
+
+void xpe_cuda_fail(xpe_team *team, xpe_status status, const char *format, ...)
+{
+    char text[sizeof team->failure.text];
+    va_list args;
+
+    if (team->failed) /* the first one is the cause */
+        return;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    team->failed = true;
+    (void)xpe_fail(&team->failure, status, status == XPE_NO_MEMORY ? "" : "/devices", "%s", text);
+}
+
+bool xpe_cuda_ok(xpe_team *team, int device, const char *call, cudaError_t rc)
+{
+    if (rc == cudaSuccess)
+        return true;
+    (void)cudaGetLastError(); /* a later, unrelated call must not report it again */
+    xpe_cuda_fail(team, rc == cudaErrorMemoryAllocation ? XPE_NO_DEVICE_MEMORY : XPE_DEVICE_LOST,
+                  "device '%s' failed: %s: %s (%s)", team->devices[device].name, call, cudaGetErrorString(rc),
+                  cudaGetErrorName(rc));
+    return false;
+}
+
+bool xpe_cuda_use(xpe_team *team, int device)
+{
+    return XPE_CUDA(team, device, cudaSetDevice, team->devices[device].id);
+}
+
+/* -------------------------------------------------------------------------------- waiting */
+
+double xpe_cuda_clock(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Gives the processor away while a device works: at first for an instant, after 0.2 ms for longer. */
+static void pause_since(double begin)
+{
+    if (xpe_cuda_clock() - begin < 2e-4)
+        (void)sched_yield();
+    else
+        (void)nanosleep(&(struct timespec){0, 20000}, NULL);
+}
+
+static void give_up(xpe_team *team, int device)
+{
+    xpe_cuda_fail(team, XPE_DEVICE_LOST,
+                  "device '%s' has not come back for %g s; it is given up, and its process should be replaced",
+                  team->devices[device].name, xpe_cuda_patience_s);
+    team->hung = true;
+}
+
+/* Whether the event has happened; a failure counts as not. */
+static bool happened(xpe_team *team, int device, cudaEvent_t event)
+{
+    cudaError_t rc = cudaEventQuery(event);
+
+    if (rc == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return xpe_cuda_ok(team, device, "cudaEventQuery", rc);
+}
+
+bool xpe_cuda_await(xpe_team *team, int device, cudaEvent_t event)
+{
+    double begin = xpe_cuda_clock();
+
+    while (!team->failed && !happened(team, device, event)) {
+        if (team->failed || !xpe_comm_good(team))
+            return false;
+        if (xpe_cuda_clock() - begin > xpe_cuda_patience_s) {
+            give_up(team, device);
+            return false;
+        }
+        pause_since(begin);
+    }
+    return !team->failed;
+}
+
+static bool mark_end(xpe_team *team, int device)
+{
+    xpe_cuda_device *d = &team->devices[device];
+
+    return xpe_cuda_use(team, device) && XPE_CUDA(team, device, cudaEventRecord, d->ordered, d->stream);
+}
+
+bool xpe_cuda_finish(xpe_team *team, int device)
+{
+    xpe_cuda_device *d = &team->devices[device];
+
+    if (!mark_end(team, device) || !xpe_cuda_await(team, device, d->ordered))
+        return false;
+    xpe_cuda_deliver(d);
+    d->busy = false;
+    return true;
+}
+
+void xpe_cuda_settle(xpe_team *team, int device)
+{
+    xpe_cuda_device *d = &team->devices[device];
+    bool failed = team->failed;
+    xpe_error failure = team->failure;
+
+    if (failed)
+        xpe_comm_close(team); /* a stream may hold a rank that waits for another one */
+    if (!d->busy || !d->ordered || team->hung)
+        return;
+    team->failed = false;
+    d->arrival_count = 0; /* nobody waits for them any more */
+    (void)xpe_cuda_finish(team, device);
+    d->busy = false;
+    if (failed) {
+        team->failed = true;
+        team->failure = failure;
+    }
+}
+
+/* Every stream waits for all others; the host does not. */
+static void order_streams(xpe_team *team)
+{
+    for (int g = 0; g < team->device_count && team->device_count > 1; g++)
+        if (!mark_end(team, g))
+            return;
+    for (int g = 0; g < team->device_count; g++)
+        for (int h = 0; h < team->device_count; h++)
+            if (g != h && !(xpe_cuda_use(team, g) && XPE_CUDA(team, g, cudaStreamWaitEvent, team->devices[g].stream,
+                                                              team->devices[h].ordered, 0)))
+                return;
+}
+
+/* ---------------------------------------------------------------------------------- queue */
+
+void xpe_cuda_enqueue(xpe_team *team, int device, const xpe_cuda_op *op)
+{
+    xpe_cuda_device *d = &team->devices[device];
+
+    if (team->failed || op->chunks < 1)
+        return;
+    if (d->op_count == d->op_room) {
+        int room = d->op_room ? 2 * d->op_room : 32;
+        xpe_cuda_op *ops = realloc(d->ops, (size_t)room * sizeof *ops);
+        if (!ops) {
+            xpe_cuda_fail(team, XPE_NO_MEMORY, "host memory is exhausted while work was queued");
+            return;
+        }
+        d->ops = ops;
+        d->op_room = room;
+    }
+    d->ops[d->op_count++] = *op;
+}
+
+static const xpe_cuda_op *head(const xpe_cuda_device *d)
+{
+    return d->op_next < d->op_count ? &d->ops[d->op_next] : NULL;
+}
+
+/* Whether one more chunk may be queued: the one XPE_PACE before it must be done. */
+static bool may_queue(xpe_team *team, int device)
+{
+    xpe_cuda_device *d = &team->devices[device];
+
+    if (d->pacing[d->pace_next] && !happened(team, device, d->pace[d->pace_next]))
+        return false;
+    d->pacing[d->pace_next] = false;
+    return true;
+}
+
+static void queue_chunk(xpe_team *team, int device)
+{
+    xpe_cuda_device *d = &team->devices[device];
+    const xpe_cuda_op *op = head(d);
+
+    if (!xpe_cuda_use(team, device))
+        return;
+    d->busy = true;
+    op->run(team, device, op, d->chunk_next);
+    if (++d->chunk_next == op->chunks) {
+        d->chunk_next = 0;
+        d->op_next++;
+    }
+    if (team->failed || !XPE_CUDA(team, device, cudaEventRecord, d->pace[d->pace_next], d->stream))
+        return;
+    d->pacing[d->pace_next] = true;
+    d->pace_next = (d->pace_next + 1) % XPE_PACE;
+}
+
+/* Queues what can be queued; `left` says whether there are lists that have not come to a transfer or their end. */
+static bool queue_turn(xpe_team *team, bool *left, int *late)
+{
+    bool moved = false;
+
+    *left = false;
+    for (int g = 0; g < team->device_count && !team->failed; g++) {
+        const xpe_cuda_op *op = head(&team->devices[g]);
+        if (!op || !op->run)
+            continue;
+        *left = true;
+        *late = g;
+        if (may_queue(team, g) && !team->failed) {
+            queue_chunk(team, g);
+            moved = true;
+        }
+    }
+    return moved;
+}
+
+static bool any_transfer(const xpe_team *team)
+{
+    for (int g = 0; g < team->device_count; g++)
+        if (head(&team->devices[g]))
+            return true;
+    return false;
+}
+
+/* Works the lists off. */
+static void queue_all(xpe_team *team)
+{
+    double progress = xpe_cuda_clock();
+    bool left = true;
+    int late = 0;
+
+    while (!team->failed) {
+        if (queue_turn(team, &left, &late)) {
+            progress = xpe_cuda_clock();
+        } else if (left) {
+            if (!xpe_comm_good(team))
+                return;
+            if (xpe_cuda_clock() - progress > xpe_cuda_patience_s)
+                give_up(team, late);
+            pause_since(progress);
+        } else if (any_transfer(team)) {
+            xpe_comm_run(team);
+        } else {
+            return;
+        }
+    }
+}
+
+xpe_status xpe_cuda_wait(xpe_team *team, xpe_error *err)
+{
+    bool asked = false;
+
+    queue_all(team);
+    for (int g = 0; g < team->device_count; g++) {
+        asked = asked || team->devices[g].arrival_count;
+        team->devices[g].op_count = team->devices[g].op_next = 0;
+        team->devices[g].chunk_next = 0;
+    }
+    for (int g = 0; asked && g < team->device_count; g++)
+        if (!xpe_cuda_finish(team, g))
+            break;
+    if (!asked && !team->failed)
+        order_streams(team);
+    if (!team->failed)
+        return XPE_OK;
+    if (err)
+        *err = team->failure;
+    return team->failure.status;
+}
+
+/* ----------------------------------------------------------------------------------- team */
+
+int xpe_cuda_number(const char *name)
+{
+    char *end = NULL;
+    long id = 0;
+
+    if (strcmp(name, "cuda") == 0)
+        return 0;
+    if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return -1;
+    id = strtol(name + 5, &end, 10);
+    return *end || id > 4096 ? -1 : (int)id;
+}
+
+static xpe_status find_device(xpe_cuda_device *d, const char *name, xpe_error *err)
+{
+    int count = 0;
+    cudaError_t rc = cudaGetDeviceCount(&count);
+
+    if (rc != cudaSuccess) {
+        (void)cudaGetLastError();
+        return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "device '%s' cannot be used: %s; use \"cpu\"", name,
+                        cudaGetErrorString(rc));
+    }
+    d->id = xpe_cuda_number(name);
+    snprintf(d->name, sizeof d->name, "%s", name);
+    if (d->id < 0 || d->id >= count)
+        return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "no device is called '%s'; this machine has cuda:0 to cuda:%d",
+                        name, count - 1);
+    return XPE_OK;
+}
+
+/* What a device needs before its first buffer. */
+static bool device_init(xpe_team *team, int g)
+{
+    xpe_cuda_device *d = &team->devices[g];
+    bool good = xpe_cuda_use(team, g) &&
+                XPE_CUDA(team, g, cudaStreamCreateWithFlags, &d->stream, cudaStreamNonBlocking) &&
+                XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->ordered, cudaEventDisableTiming);
+
+    for (int i = 0; good && i < XPE_PACE; i++)
+        good = XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->pace[i], cudaEventDisableTiming);
+    d->slab_bytes = xpe_cuda_slab_bytes(team->n);
+    for (int i = 0; good && i < 2; i++)
+        good = XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->slab_sent[i], cudaEventDisableTiming) &&
+               xpe_cuda_ok(team, g, "cudaMallocHost", cudaMallocHost((void **)&d->slab[i], d->slab_bytes));
+    return good && xpe_cuda_ok(team, g, "cudaMallocHost", cudaMallocHost((void **)&d->down, XPE_DOWN_BYTES));
+}
+
+xpe_status xpe_cuda_open(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes, xpe_error *err)
+{
+    xpe_team *team = NULL;
+    xpe_status st;
+
+    *out = NULL;
+    if (modes > XPE_MODES_MAX)
+        return xpe_fail(err, XPE_INVALID, "/recon/probe_modes", "probe_modes is %d; a GPU takes at most %d", modes, XPE_MODES_MAX);
+    XPE_TRY(xpe_new(&team, 1, sizeof *team, err));
+    team->n = n;
+    team->modes = modes;
+    XPE_TRY(xpe_new(&team->devices, (size_t)devices->count, sizeof *team->devices, err));
+    for (int g = 0; g < devices->count; g++)
+        XPE_TRY(find_device(&team->devices[g], devices->names[g], err));
+    team->device_count = devices->count;
+    for (int g = 0; g < devices->count; g++)
+        if (!device_init(team, g)) {
+            st = team->failure.status;
+            if (err)
+                *err = team->failure;
+            goto done;
+        }
+    XPE_TRY(xpe_comm_open(team, err));
+    xpe_fft_host_on(team->devices[0].id);
+    *out = team;
+    team = NULL;
+done:
+    xpe_cuda_close(team);
+    return st;
+}
+
+static void device_release(xpe_team *team, int g)
+{
+    xpe_cuda_device *d = &team->devices[g];
+    size_t field = (size_t)(team->modes * d->frames * team->n * team->n) * sizeof(xpe_c32);
+    size_t parts = (size_t)(d->frames * xpe_cuda_segments(team->n)) * 8;
+
+    free(d->ops);
+    free(d->arrivals);
+    if (team->hung) /* freeing would wait for a device that does not come back */
+        return;
+    (void)cudaSetDevice(d->id);
+    for (int i = 0; i < 2; i++)
+        xpe_cuda_free(team, g, d->field[i], field);
+    xpe_cuda_free(team, g, d->partial, parts);
+    xpe_cuda_free(team, g, d->partial_masked, parts);
+    xpe_cuda_free(team, g, d->fft_area, d->fft_bytes);
+    xpe_cuda_free(team, g, d->raw, d->slab_bytes);
+    xpe_cuda_free(team, g, d->stage, XPE_STAGE_BYTES);
+    for (int i = 0; i < 2; i++) {
+        if (d->slab[i])
+            (void)cudaFreeHost(d->slab[i]);
+        if (d->slab_sent[i])
+            (void)cudaEventDestroy(d->slab_sent[i]);
+    }
+    if (d->down)
+        (void)cudaFreeHost(d->down);
+    for (int i = 0; i < XPE_PACE; i++)
+        if (d->pace[i])
+            (void)cudaEventDestroy(d->pace[i]);
+    if (d->ordered)
+        (void)cudaEventDestroy(d->ordered);
+    if (d->stream)
+        (void)cudaStreamDestroy(d->stream);
+}
+
+void xpe_cuda_close(xpe_team *team)
+{
+    if (!team)
+        return;
+    for (int g = 0; team->devices && g < team->device_count; g++)
+        xpe_cuda_settle(team, g);
+    xpe_comm_close(team);
+    for (int g = 0; team->devices && g < team->device_count; g++)
+        device_release(team, g);
+    (void)cudaGetLastError();
+    free(team->devices);
+    free(team);
+}
+
+void xpe_cuda_forget(void)
+{
+    xpe_fft_forget();
+    xpe_comm_forget();
+}

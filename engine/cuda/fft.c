@@ -1,0 +1,214 @@
+/* See fft.h.  One lock guards the list of plans; executing a plan belongs to the thread of its run, which is the only
+ * one that uses the device's streams. */
+#include "fft.h"
+
+#include "core/util.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+
+typedef struct plan {
+    int id;
+    int64_t n, frames;
+    cufftType type;
+    cufftHandle handle;
+    size_t area;
+    struct plan *next;
+} plan;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static plan *plans;
+/* Where this thread's single transforms are done: the first device of the team that it opened last. */
+static _Thread_local int host_device;
+
+bool xpe_fft_own(int64_t n)
+{
+    (void)n;
+    return false;
+}
+
+static const char *fft_error(cufftResult rc)
+{
+    switch (rc) {
+    case CUFFT_ALLOC_FAILED:
+        return "out of memory";
+    case CUFFT_INVALID_SIZE:
+        return "size not supported";
+    case CUFFT_EXEC_FAILED:
+        return "execution failed";
+    default:
+        return "internal error";
+    }
+}
+
+static cufftResult make(plan *p)
+{
+    int n[2] = {(int)p->n, (int)p->n}, side = (int)p->n;
+    cufftResult rc = cufftCreate(&p->handle);
+
+    if (rc != CUFFT_SUCCESS)
+        return rc;
+    rc = cufftSetAutoAllocation(p->handle, 0);
+    if (rc == CUFFT_SUCCESS)
+        rc = cufftMakePlanMany(p->handle, 2, n, NULL, 1, side * side, NULL, 1, side * side, p->type, (int)p->frames, &p->area);
+    if (rc != CUFFT_SUCCESS)
+        (void)cufftDestroy(p->handle);
+    return rc;
+}
+
+/* The plan, made when it is asked for for the first time; borrowed. */
+static xpe_status find(plan **out, int id, int64_t n, int64_t frames, cufftType type, xpe_error *err)
+{
+    plan *p;
+    cufftResult rc = CUFFT_SUCCESS;
+    xpe_status st = XPE_OK;
+
+    *out = NULL;
+    pthread_mutex_lock(&lock);
+    for (p = plans; p; p = p->next)
+        if (p->id == id && p->n == n && p->frames == frames && p->type == type) {
+            *out = p;
+            p = NULL;
+            goto done;
+        }
+    XPE_TRY(xpe_new(&p, 1, sizeof *p, err));
+    *p = (plan){.id = id, .n = n, .frames = frames, .type = type, .next = plans};
+    rc = cudaSetDevice(id) == cudaSuccess ? make(p) : CUFFT_INTERNAL_ERROR;
+    if (rc != CUFFT_SUCCESS) {
+        (void)cudaGetLastError();
+        st = xpe_fail(err, rc == CUFFT_ALLOC_FAILED ? XPE_NO_DEVICE_MEMORY : XPE_DEVICE_LOST, "/devices",
+                      "device 'cuda:%d' failed: cuFFT could not plan %lld transforms of %lld x %lld points: %s (%d)", id,
+                      (long long)frames, (long long)n, (long long)n, fft_error(rc), (int)rc);
+        goto done;
+    }
+    *out = plans = p;
+    p = NULL;
+done:
+    free(p);
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+xpe_status xpe_fft_area(size_t *out, int id, int64_t n, xpe_error *err)
+{
+    plan *p;
+    xpe_status st = find(&p, id, n, xpe_cuda_frames(n), CUFFT_C2C, err);
+
+    *out = p ? p->area : 0;
+    return st;
+}
+
+static bool fft_ok(xpe_team *team, int device, const char *call, cufftResult rc)
+{
+    if (rc == CUFFT_SUCCESS)
+        return true;
+    (void)cudaGetLastError();
+    xpe_cuda_fail(team, XPE_DEVICE_LOST, "device '%s' failed: %s: %s (%d)", team->devices[device].name, call, fft_error(rc), (int)rc);
+    return false;
+}
+
+void xpe_fft_run(xpe_team *team, int device, xpe_c32 *field, int modes, int sign)
+{
+    xpe_cuda_device *d = &team->devices[device];
+    int64_t size = d->frames * team->n * team->n;
+    xpe_error err;
+    plan *p;
+
+    if (find(&p, d->id, team->n, d->frames, CUFFT_C2C, &err) != XPE_OK) {
+        xpe_cuda_fail(team, err.status, "%s", err.text);
+        return;
+    }
+    if (!fft_ok(team, device, "cufftSetStream", cufftSetStream(p->handle, d->stream)) ||
+        !fft_ok(team, device, "cufftSetWorkArea", cufftSetWorkArea(p->handle, d->fft_area)))
+        return;
+    for (int k = 0; k < modes; k++) {
+        cufftComplex *data = (cufftComplex *)(void *)(field + k * size);
+        if (!fft_ok(team, device, "cufftExecC2C", cufftExecC2C(p->handle, data, data, sign < 0 ? CUFFT_FORWARD : CUFFT_INVERSE)))
+            return;
+    }
+}
+
+/* -------------------------------------------------------------------------- a single field */
+
+#define HOST_TRY(text, call)                                                                       \
+    do {                                                                                           \
+        if ((call) != 0) {                                                                         \
+            (void)cudaGetLastError();                                                              \
+            st = xpe_fail(err, XPE_DEVICE_LOST, "/devices", "a transform of %lld x %lld points on the GPU failed: %s", \
+                          (long long)n, (long long)n, text);                                       \
+            goto done;                                                                             \
+        }                                                                                          \
+    } while (0)
+
+/* Whether the event happens before patience ends. */
+static bool comes_back(cudaEvent_t event)
+{
+    double begin = xpe_cuda_clock();
+    cudaError_t rc;
+
+    while ((rc = cudaEventQuery(event)) == cudaErrorNotReady && xpe_cuda_clock() - begin < xpe_cuda_patience_s) {
+        (void)cudaGetLastError();
+        (void)sched_yield();
+    }
+    return rc == cudaSuccess;
+}
+
+void xpe_fft_host_on(int id)
+{
+    host_device = id;
+}
+
+xpe_status xpe_fft_host(xpe_c64 *field, int64_t n, int sign, xpe_error *err)
+{
+    size_t bytes = (size_t)(n * n) * sizeof *field;
+    cudaStream_t stream = NULL;
+    cudaEvent_t event = NULL;
+    void *host = NULL, *data = NULL, *area = NULL;
+    bool back = true;
+    xpe_status st = XPE_OK;
+    plan *p;
+
+    XPE_TRY(find(&p, host_device, n, 1, CUFFT_Z2Z, err));
+    HOST_TRY("no device", cudaSetDevice(host_device));
+    HOST_TRY("no stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    HOST_TRY("no event", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    HOST_TRY("no pinned memory", cudaMallocHost(&host, bytes));
+    HOST_TRY("no memory", cudaMalloc(&data, bytes));
+    HOST_TRY("no memory", cudaMalloc(&area, p->area ? p->area : 1));
+    memcpy(host, field, bytes);
+    HOST_TRY("cufftSetStream", cufftSetStream(p->handle, stream));
+    HOST_TRY("cufftSetWorkArea", cufftSetWorkArea(p->handle, area));
+    HOST_TRY("cudaMemcpyAsync", cudaMemcpyAsync(data, host, bytes, cudaMemcpyHostToDevice, stream));
+    HOST_TRY("cufftExecZ2Z", cufftExecZ2Z(p->handle, data, data, sign < 0 ? CUFFT_FORWARD : CUFFT_INVERSE));
+    HOST_TRY("cudaMemcpyAsync", cudaMemcpyAsync(host, data, bytes, cudaMemcpyDeviceToHost, stream));
+    HOST_TRY("cudaEventRecord", cudaEventRecord(event, stream));
+    back = comes_back(event);
+    HOST_TRY("the device has not come back", !back);
+    memcpy(field, host, bytes);
+done:
+    if (back && area)
+        (void)cudaFree(area);
+    if (back && data)
+        (void)cudaFree(data);
+    if (back && host)
+        (void)cudaFreeHost(host);
+    if (event)
+        (void)cudaEventDestroy(event);
+    if (stream)
+        (void)cudaStreamDestroy(stream);
+    return st;
+}
+
+void xpe_fft_forget(void)
+{
+    pthread_mutex_lock(&lock);
+    while (plans) {
+        plan *p = plans;
+        plans = p->next;
+        (void)cudaSetDevice(p->id);
+        (void)cufftDestroy(p->handle);
+        free(p);
+    }
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,206 @@
+/* Probe copies: steps 4, 5 and 6, between the transforms; sums over positions of probe-sized arrays.
+ *
+ * All frames of a block add to the same n x n sums.  A thread therefore takes one pixel of a group of frames and
+ * adds up in registers, which leaves one atomic addition in XPE_GROUP. */
+#include "kernel.h"
+
+#include "math/fit.h"
+#include "math/order.h"
+#include "math/relax.h"
+
+XPE_HD xpe_c32 settled(const k_copies *c, xpe_c32 s, int64_t i)
+{
+    return c->deviation ? xpe_replace_outlier(xpe_advance(s, c->u[i], c->two_rho), c->d[i], c->deviation[i]) : s;
+}
+
+XPE_KERNEL(k_copies_load, k_copies_load_args)
+{
+    XPE_BLOCK_LOOP(b, p.chunk.count * xpe_segments(p.chunk.n))
+    {
+        xpe_segment s = xpe_segment_of(b, p.chunk.n);
+        int64_t plane = (int64_t)p.chunk.n * p.chunk.n, f = p.chunk.frame + s.frame;
+        XPE_THREADS(t)
+        {
+            XPE_PIXELS(i, s, t)
+            {
+                xpe_c32 x = p.image[xpe_place_of(p.place, f, p.chunk.n, i)];
+                for (int k = 0; k < p.chunk.modes; k++) {
+                    int64_t at = (k * p.chunk.block + f) * plane + i;
+                    xpe_c32 copy = settled(&p.copies, p.copies.s[at], k * plane + i);
+                    if (p.copies.deviation)
+                        p.copies.s[at] = copy;
+                    p.field[k * p.chunk.stride + s.frame * plane + i] = xpe_mul(copy, x);
+                }
+            }
+        }
+    }
+}
+XPE_LAUNCHER(copies_load, XPE_SEGMENT_WORK)
+
+XPE_KERNEL(k_impose, k_impose_args)
+{
+    XPE_BLOCK_LOOP(b, p.chunk.count * xpe_segments(p.chunk.n))
+    {
+        xpe_segment s = xpe_segment_of(b, p.chunk.n);
+        int64_t plane = (int64_t)p.chunk.n * p.chunk.n, at = s.frame * plane;
+        XPE_THREADS(t)
+        {
+            XPE_PIXELS(i, s, t)
+            {
+                float intensity = 0, g;
+                for (int k = 0; k < p.chunk.modes; k++)
+                    intensity += xpe_energy(p.modes[k * p.chunk.stride + at + i]);
+                g = xpe_gain(p.y[p.chunk.frame * plane + at + i], intensity);
+                for (int k = 0; k < p.chunk.modes; k++) {
+                    int64_t j = k * p.chunk.stride + at + i;
+                    float wanted = g * sqrtf(xpe_energy(p.modes[j])), energy = xpe_energy(p.copies[j]);
+                    if (energy > 0) /* else the phase factor is 1, times the checkerboard */
+                        p.copies[j] = xpe_scale(p.copies[j], xpe_phase_scale(wanted, energy));
+                    else
+                        p.copies[j] = xpe_c((i / p.chunk.n + i % p.chunk.n) % 2 ? -wanted : wanted, 0.0f);
+                }
+            }
+        }
+    }
+}
+XPE_LAUNCHER(impose, XPE_SEGMENT_WORK)
+
+XPE_DEVICE void add_sum(int64_t *sum, int64_t at, int64_t re, int64_t im)
+{
+    XPE_ADD64(sum + 2 * at, re);
+    XPE_ADD64(sum + 2 * at + 1, im);
+}
+
+XPE_HD xpe_c32 divided(xpe_c32 t, xpe_c32 patch, float eps, float factor)
+{
+    return xpe_mul(t, xpe_scale(xpe_divider(patch, eps), factor));
+}
+
+XPE_KERNEL(k_copies_store, k_copies_store_args)
+{
+    XPE_SHARED(int32_t, most, XPE_GROUP);
+
+    XPE_BLOCK_LOOP(b, xpe_groups(&p.chunk, p.chunk.modes))
+    {
+        xpe_group g = xpe_group_of(b, &p.chunk);
+        int64_t plane = (int64_t)p.chunk.n * p.chunk.n;
+        k_unit unit_r = p.unit_r[g.mode], unit_s = p.unit_s[g.mode];
+        XPE_THREADS(t)
+        {
+            if (t < XPE_GROUP)
+                most[t] = 0;
+        }
+        XPE_THREADS(t)
+        {
+            int64_t i = g.pixel + t, r_re = 0, r_im = 0, s_re = 0, s_im = 0;
+            for (int64_t c = g.begin; i < plane && c < g.end; c++) {
+                int64_t f = p.chunk.frame + c, at = (g.mode * p.chunk.block + f) * plane + i;
+                xpe_c32 s = p.s[at], r;
+                r = divided(p.field[g.mode * p.chunk.stride + c * plane + i],
+                            p.image[xpe_place_of(p.place, f, p.chunk.n, (int)i)], p.patch_eps, p.factor);
+                s_re += xpe_fix(s.re, unit_s.magic, unit_s.bias);
+                s_im += xpe_fix(s.im, unit_s.magic, unit_s.bias);
+                r = xpe_blend(s, r, p.one_minus_alpha);
+                r_re += xpe_fix(r.re, unit_r.magic, unit_r.bias);
+                r_im += xpe_fix(r.im, unit_r.magic, unit_r.bias);
+                s = xpe_retreat(s, r, p.two_rho);
+                p.s[at] = s;
+                XPE_MAX32(most + (c - g.begin), xpe_order_bits(xpe_energy(s)));
+            }
+            if (i < plane) {
+                add_sum(p.sum_s, g.mode * plane + i, s_re, s_im);
+                add_sum(p.sum_r, g.mode * plane + i, r_re, r_im);
+            }
+        }
+        XPE_THREADS(t)
+        {
+            if (t < g.end - g.begin)
+                XPE_MAX32((int32_t *)(void *)(p.s_energy + g.mode * p.chunk.block + p.chunk.frame + g.begin + t), most[t]);
+        }
+    }
+}
+XPE_LAUNCHER(copies_store, xpe_groups(&args->chunk, args->chunk.modes))
+
+XPE_KERNEL(k_deviation, k_deviation_args)
+{
+    XPE_BLOCK_LOOP(b, xpe_groups(&p.chunk, p.chunk.modes))
+    {
+        xpe_group g = xpe_group_of(b, &p.chunk);
+        int64_t plane = (int64_t)p.chunk.n * p.chunk.n;
+        k_unit unit = p.unit[g.mode];
+        XPE_THREADS(t)
+        {
+            int64_t i = g.pixel + t, sum = 0;
+            if (i < plane) {
+                int64_t at = g.mode * plane + i;
+                for (int64_t c = g.begin; c < g.end; c++) {
+                    xpe_c32 s = p.copies.s[(g.mode * p.chunk.block + p.chunk.frame + c) * plane + i];
+                    sum += xpe_fix(xpe_deviation(xpe_advance(s, p.copies.u[at], p.copies.two_rho), p.copies.d[at]),
+                                   unit.magic, unit.bias);
+                }
+                XPE_ADD64(p.sum + at, sum);
+            }
+        }
+    }
+}
+XPE_LAUNCHER(deviation, xpe_groups(&args->chunk, args->chunk.modes))
+
+XPE_KERNEL(k_settle, k_settle_args)
+{
+    XPE_BLOCK_LOOP(b, p.chunk.count * xpe_segments(p.chunk.n))
+    {
+        xpe_segment s = xpe_segment_of(b, p.chunk.n);
+        int64_t plane = (int64_t)p.chunk.n * p.chunk.n, f = p.chunk.frame + s.frame;
+        XPE_THREADS(t)
+        {
+            for (int k = 0; k < p.chunk.modes; k++)
+                XPE_PIXELS(i, s, t)
+                {
+                    int64_t at = (k * p.chunk.block + f) * plane + i;
+                    p.copies.s[at] = xpe_scale(settled(&p.copies, p.copies.s[at], k * plane + i), p.scale);
+                }
+        }
+    }
+}
+XPE_LAUNCHER(settle, XPE_SEGMENT_WORK)
+
+XPE_KERNEL(k_fill, k_fill_args)
+{
+    XPE_BLOCK_LOOP(b, p.chunk.count * xpe_segments(p.chunk.n))
+    {
+        xpe_segment s = xpe_segment_of(b, p.chunk.n);
+        int64_t plane = (int64_t)p.chunk.n * p.chunk.n, f = p.chunk.frame + s.frame;
+        XPE_THREADS(t)
+        {
+            XPE_PIXELS(i, s, t)
+            p.s[(p.mode * p.chunk.block + f) * plane + i] = p.value[p.mode * plane + i];
+        }
+    }
+}
+XPE_LAUNCHER(fill, XPE_SEGMENT_WORK)
+
+XPE_KERNEL(k_back, k_back_args)
+{
+    XPE_BLOCK_LOOP(b, xpe_groups(&p.chunk, 1))
+    {
+        xpe_group g = xpe_group_of(b, &p.chunk);
+        int64_t plane = (int64_t)p.chunk.n * p.chunk.n;
+        XPE_THREADS(t)
+        {
+            int64_t i = g.pixel + t, re = 0, im = 0;
+            for (int64_t c = g.begin; i < plane && c < g.end; c++) {
+                xpe_c32 w = p.field[c * plane + i];
+                if (p.chunk.modes)
+                    w = divided(w, p.image[xpe_place_of(p.place, p.chunk.frame + c, p.chunk.n, (int)i)], p.patch_eps,
+                                p.factor);
+                else
+                    w = xpe_scale(w, p.factor);
+                re += xpe_fix(w.re, p.unit.magic, p.unit.bias);
+                im += xpe_fix(w.im, p.unit.magic, p.unit.bias);
+            }
+            if (i < plane)
+                add_sum(p.sum, i, re, im);
+        }
+    }
+}
+XPE_LAUNCHER(back, xpe_groups(&args->chunk, 1))

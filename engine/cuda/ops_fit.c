@@ -1,0 +1,183 @@
+/* The trip over the frames: step 7 of an iteration, its step 2, and step 1 of the next.  See backend/backend.h,
+ * xpe_fit_args; bytes by design are in docs/performance.md. */
+#include "chunk.h"
+#include "fft.h"
+
+static void measure_error(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
+{
+    xpe_cuda_device *d = &team->devices[device];
+    k_product_args product = {.chunk = chunk,
+                              .place = xpe_place(a->first, a->cols),
+                              .image = xpe_data(a->image),
+                              .probe = xpe_data(a->probe),
+                              .field = d->field[0]};
+    k_misfit_args misfit = {chunk, xpe_data(a->y), d->field[0], d->partial};
+    k_finish_args finish = {.chunk = chunk, .partial = d->partial, .out = xpe_data(a->misfit), .step = 1};
+
+    if (!XPE_RUN(team, device, product, &product))
+        return;
+    xpe_fft_run(team, device, d->field[0], a->modes, -1);
+    if (!team->failed && XPE_RUN(team, device, misfit, &misfit))
+        (void)XPE_RUN(team, device, finish, &finish);
+    team->transforms += chunk.count * a->modes;
+}
+
+static bool load_patches(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
+{
+    k_load_args load = {.chunk = chunk,
+                        .place = xpe_place(a->first, a->cols),
+                        .v = xpe_data(a->v),
+                        .z = a->flags & XPE_FIT_UPDATE ? xpe_data(a->z) : NULL,
+                        .probe = a->flags & XPE_FIT_PATCH ? xpe_data(a->probe) : NULL,
+                        .two_rho = a->two_rho,
+                        .field = team->devices[device].field[0]};
+
+    return XPE_RUN(team, device, load, &load);
+}
+
+static void store_patches(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
+{
+    const xpe_sums *sums = a->sums;
+    k_store_args store = {.chunk = chunk,
+                          .place = xpe_place(a->first, a->cols),
+                          .field = team->devices[device].field[0],
+                          .divider = xpe_data(a->divider),
+                          .weight = xpe_data(a->weight),
+                          .v = xpe_data(a->v),
+                          .one_minus_alpha = a->one_minus_alpha,
+                          .two_rho = a->two_rho,
+                          .sum_w = sums->array[XPE_SUM_A],
+                          .sum_v = a->flags & XPE_FIT_SUM_V ? sums->array[XPE_SUM_B] : NULL,
+                          .sum_l = a->flags & XPE_FIT_SUM_L ? sums->array[XPE_SUM_REAL] : NULL,
+                          .window = sums->desc.rows * sums->desc.cols,
+                          .v_energy = xpe_data(a->v_energy)};
+
+    xpe_units(store.unit_w, a->unit_w, a->modes);
+    if (store.sum_v)
+        xpe_units(store.unit_v, a->unit_v, a->modes);
+    if (store.sum_l)
+        xpe_units(store.unit_l, a->unit_l, a->modes);
+    if (xpe_clear(team, device, store.v_energy + chunk.frame, (size_t)chunk.count * sizeof(float)))
+        (void)XPE_RUN(team, device, store, &store);
+}
+
+static void fit_patches(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
+{
+    xpe_cuda_device *d = &team->devices[device];
+    k_replace_args replace = {chunk, xpe_data(a->y), d->field[0]};
+
+    if (!load_patches(team, device, a, chunk))
+        return;
+    xpe_fft_run(team, device, d->field[0], a->modes, -1);
+    if (team->failed || !XPE_RUN(team, device, replace, &replace))
+        return;
+    xpe_fft_run(team, device, d->field[0], a->modes, +1);
+    if (!team->failed)
+        store_patches(team, device, a, chunk);
+    team->transforms += 2 * chunk.count * a->modes;
+}
+
+static void sum_coverage(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
+{
+    k_cover_args cover = {.chunk = chunk,
+                          .place = xpe_place(a->first, a->cols),
+                          .weight = xpe_data(a->weight),
+                          .sum_l = a->sums->array[XPE_SUM_REAL],
+                          .window = a->sums->desc.rows * a->sums->desc.cols};
+
+    xpe_units(cover.unit_l, a->unit_l, a->modes);
+    (void)XPE_RUN(team, device, cover, &cover);
+}
+
+static void fit_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
+{
+    const xpe_fit_args *a = &op->args.fit;
+    k_chunk chunk = xpe_chunk(team, device, a->batch, a->modes, index);
+    int64_t k = a->modes, pixel = 0;
+
+    if (a->flags & XPE_FIT_ERROR)
+        measure_error(team, device, a, chunk);
+    if (team->failed)
+        return;
+    if (a->flags & XPE_FIT_PATCH)
+        fit_patches(team, device, a, chunk);
+    else if (a->flags & XPE_FIT_UPDATE)
+        (void)load_patches(team, device, a, chunk);
+    else if (a->flags & XPE_FIT_SUM_L)
+        sum_coverage(team, device, a, chunk);
+    /* a transform reads and writes a field twice; the kernels read and write it, amplitudes, patches and sums */
+    if (a->flags & XPE_FIT_ERROR)
+        pixel += 8 + 4 + k * (8 + 32 + 8);
+    if (a->flags & XPE_FIT_PATCH)
+        pixel += 24 + 4 + 16 + k * (8 + 64 + 16 + 8) + k * (a->flags & XPE_FIT_SUM_V ? 32 : 0) +
+                 k * (a->flags & XPE_FIT_SUM_L ? 16 : 0) + 32 * k;
+    team->bytes_moved += pixel * chunk.count * team->n * team->n;
+}
+
+void xpe_cuda_fit(xpe_team *team, int device, const xpe_fit_args *args)
+{
+    xpe_cuda_op op = {.run = fit_run, .chunks = xpe_chunks(team, device, args->batch, 1)};
+    op.args.fit = *args;
+    xpe_cuda_enqueue(team, device, &op);
+}
+
+/* The start of v. */
+static void patches_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
+{
+    const xpe_patch_args *a = &op->args.patch;
+    k_patch_args patch = {xpe_chunk(team, device, a->batch, 0, index), xpe_place(a->first, a->cols), xpe_data(a->image),
+                          xpe_data(a->v)};
+
+    (void)XPE_RUN(team, device, patch, &patch);
+}
+
+void xpe_cuda_patches(xpe_team *team, int device, const xpe_patch_args *args)
+{
+    xpe_cuda_op op = {.run = patches_run, .chunks = xpe_chunks(team, device, args->batch, 1)};
+    op.args.patch = *args;
+    xpe_cuda_enqueue(team, device, &op);
+}
+
+/* ------------------------------------------------------------------------ position search */
+
+/* One shift of the frames of a chunk; chunk after chunk, shift after shift. */
+static void search_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
+{
+    const xpe_search_args *a = &op->args.search;
+    xpe_cuda_device *d = &team->devices[device];
+    int64_t side = 2 * a->max_shift + 1, shift = index % (side * side);
+    k_chunk chunk = xpe_chunk(team, device, a->batch, a->modes, index / (side * side));
+    k_product_args product = {.chunk = chunk,
+                              .place = xpe_place(a->first, a->cols),
+                              .row = shift / side - a->max_shift,
+                              .col = shift % side - a->max_shift,
+                              .rows = a->rows,
+                              .image = xpe_data(a->image),
+                              .probe = xpe_data(a->probe),
+                              .field = d->field[0]};
+    k_misfit_args misfit = {chunk, xpe_data(a->y), d->field[0], d->partial};
+    k_finish_args finish = {.chunk = chunk,
+                            .partial = d->partial,
+                            .out = (double *)xpe_data(a->misfit) + shift,
+                            .step = side * side,
+                            .first = xpe_data(a->first),
+                            .row = product.row,
+                            .col = product.col,
+                            .rows = a->rows,
+                            .cols = a->cols};
+
+    if (!XPE_RUN(team, device, product, &product))
+        return;
+    xpe_fft_run(team, device, d->field[0], a->modes, -1);
+    if (!team->failed && XPE_RUN(team, device, misfit, &misfit))
+        (void)XPE_RUN(team, device, finish, &finish);
+    team->transforms += chunk.count * a->modes;
+}
+
+void xpe_cuda_search(xpe_team *team, int device, const xpe_search_args *args)
+{
+    int64_t side = 2 * args->max_shift + 1;
+    xpe_cuda_op op = {.run = search_run, .chunks = xpe_chunks(team, device, args->batch, 1) * side * side};
+    op.args.search = *args;
+    xpe_cuda_enqueue(team, device, &op);
+}
