@@ -398,6 +398,7 @@ static void finish(session *s, xpd_outcome *out, xpe_status st, xpe_error *err)
     pthread_mutex_unlock(&s->control->lock);
     out->state = st == XPE_OK ? "succeeded" : st == XPE_CANCELLED ? "cancelled" : "failed";
     out->reason = xpd_reason_of(st);
+    out->fatal = st == XPE_DEVICE_LOST;
     if (st != XPE_OK && st != XPE_CANCELLED)
         snprintf(out->detail, sizeof out->detail, "%s%s%s", err->pointer,
                  err->pointer[0] ? ": " : "", err->text);

@@ -42,6 +42,7 @@ typedef struct xpd_outcome {
     const char *state; /* "succeeded", "failed", "cancelled" */
     const char *reason;
     char detail[640];
+    bool fatal;      /* a device is lost: this process should be replaced */
     json_t *result;  /* owned, NULL = none */
     json_t *problem; /* owned: a problem document where the engine refused, else NULL */
 } xpd_outcome;

@@ -103,6 +103,7 @@ static void push_done(resident *r)
         return;
     queue_push(r, XPP_IPC_DONE, done_body(r->id, &outcome));
     r->id[0] = 0;
+    r->quit = r->quit || outcome.fatal; /* after this message; the broker starts another */
     xpd_outcome_release(&outcome);
     xpd_work_release(work);
     free(work);

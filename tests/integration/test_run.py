@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -238,6 +239,36 @@ def test_deadline_ends_the_job_as_failed_with_what_there_is(job_file, tmp_path, 
     end = json.loads(done.stdout.splitlines()[-1])
     assert (end["state"], end["reason"]) == ("failed", "deadline")
     assert end["result"]["partial"] is True and out.exists()
+
+
+# --------------------------------------------------------------------------------- the reader
+
+
+@pytest.fixture
+def lone_worker(tmp_path):
+    """A copy of the worker in a folder of its own, where a test can put a reader beside it."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    return shutil.copy(xptychod.program("xptycho-worker"), folder / "xptycho-worker")
+
+
+@pytest.mark.parametrize("script, said", [
+    (None, "xptycho-reader was not found"),
+    ("exit 7", "without an answer (exit 7)"),
+    ("kill -SEGV $$", "died of signal 11"),
+    ("head -c 100 /dev/zero >&3", "breaks the rules"),
+])
+def test_reader_that_fails_is_told_and_exits_4(lone_worker, job_file, tmp_path, script, said):
+    if script:
+        reader = lone_worker.with_name("xptycho-reader")
+        reader.write_text(f"#!/bin/sh\n{script}\n")
+        reader.chmod(0o755)
+    out = tmp_path / "result.h5"
+    done = subprocess.run([lone_worker, "run", job_file(known_job(output={"path": str(out)}))], capture_output=True,
+                          text=True, timeout=60, check=False)
+    assert done.returncode == FAILED, done
+    assert said in done.stderr
+    assert not out.exists()
 
 
 def test_no_reader_is_left_behind(job_file, tmp_path, slow_scan_file):
