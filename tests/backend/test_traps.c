@@ -158,7 +158,7 @@ static view given_view(void)
 /* An object whose lower half is nearly dark, so that the guard of divisions by patches is felt there. */
 static view dark_view(void)
 {
-    view v = {xpt_tiny_create(1), xpt_stage(2), NULL, 3e-5};
+    view v = {xpt_tiny_create(1), xpt_stage(2), NULL, 1e-4};
 
     for (int64_t i = v.c->rows / 2 * v.c->cols; i < v.c->rows * v.c->cols; i++)
         v.c->object[i] = (xpe_c32){v.c->object[i].re * 3e-3f, v.c->object[i].im * 3e-3f};
