@@ -29,6 +29,13 @@ def reference(*arguments):
     assert done.returncode == 0, done.stderr
 
 
+def recon_there(scan, wish, folder):
+    (folder / "wish.json").write_text(json.dumps(wish))
+    reference("recon", scan, folder / "wish.json", folder / "theirs.npz")
+    with np.load(folder / "theirs.npz") as loaded:
+        return dict(loaded)
+
+
 def run_job(job, folder):
     path, out = folder / "job.json", folder / "out.h5"
     path.write_text(json.dumps({**job, "output": {"path": str(out), "overwrite": True}}))
@@ -100,9 +107,7 @@ def test_both_programs_agree_on_the_reference_cases(name, tmp_path):
     if known:
         job["probe"] = {"path": str(path), "dataset": "/start_probe"}
         wish["probe"] = [str(path), "/start_probe"]
-    (tmp_path / "wish.json").write_text(json.dumps(wish))
-    reference("recon", scan, tmp_path / "wish.json", tmp_path / "theirs.npz")
-    their = np.load(tmp_path / "theirs.npz")
+    their = recon_there(scan, wish, tmp_path)
     with h5py.File(run_job(job, tmp_path)) as f:
         obj, errors = f["sample/object"][...], f["run/data_error"][...]
     l2 = l2_in_rectangle(obj, their["object"], positions, a["origin"], a["pixel_pitch"])
@@ -112,6 +117,9 @@ def test_both_programs_agree_on_the_reference_cases(name, tmp_path):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_both_programs_agree_on_a_simulated_scan(known, tmp_path):
+    """Within four times what separates a correct single-precision program from the exact answer (2.5e-4 with a known
+    probe, 4.4e-4 with an estimated one), or the reference program on one device from itself on three."""
+    single = 2.5e-4 if known else 4.4e-4
     scan = tmp_path / "scan.h5"
     made = xptychod.run("xptycho-worker", "simulate", "--output", scan, "--object", "chip", "--frames-side", 64,
                         "--grid", "10x10", "--photons", 1e6, "--seed", 4)
@@ -123,11 +131,11 @@ def test_both_programs_agree_on_a_simulated_scan(known, tmp_path):
     if known:
         job["probe"] = {"path": str(scan), "dataset": "/truth/probe"}
         wish["probe"] = [str(scan), "/truth/probe"]
-    (tmp_path / "wish.json").write_text(json.dumps(wish))
-    reference("recon", scan, tmp_path / "wish.json", tmp_path / "theirs.npz")
-    their = np.load(tmp_path / "theirs.npz")
+    their, other = (recon_there(scan, {**wish, "devices": n}, tmp_path) for n in (1, 3))
     with h5py.File(run_job(job, tmp_path)) as f:
         obj, errors = f["sample/object"][...], f["run/data_error"][...]
-    l2 = l2_in_rectangle(obj, their["object"], positions, their["origin"], float(their["pixel_pitch"]))
-    assert l2 <= (1e-3 if known else 2e-3), l2
-    assert np.abs(errors / their["data_error"] - 1).max() <= 2e-3
+    place = (positions, their["origin"], float(their["pixel_pitch"]))
+    drift = l2_in_rectangle(other["object"], their["object"], *place)
+    assert l2_in_rectangle(obj, their["object"], *place) <= 4 * max(single, drift)
+    drift = np.abs(other["data_error"] / their["data_error"] - 1).max()
+    assert np.abs(errors / their["data_error"] - 1).max() <= 4 * max(single, drift)

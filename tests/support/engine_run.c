@@ -15,6 +15,7 @@
 #define DEVICES_MAX 64
 
 static const char *backend = "cpu";
+static const char *device_names[DEVICES_MAX]; /* filled before any thread is started */
 
 int xpt_backend_begin(int argc, char **argv)
 {
@@ -25,6 +26,8 @@ int xpt_backend_begin(int argc, char **argv)
     for (size_t i = 0; argc > 1 && i < sizeof names / sizeof *names; i++)
         if (strcmp(argv[1], names[i]) == 0)
             backend = names[i];
+    for (int i = 0; i < DEVICES_MAX; i++)
+        device_names[i] = backend;
     for (size_t i = 0; i < count && i < sizeof info / sizeof *info; i++)
         if (strncmp(info[i].name, backend, strlen(backend)) == 0 && info[i].absent[0]) {
             printf("skipped: '%s': %s\n", info[i].name, info[i].absent);
@@ -40,12 +43,8 @@ const char *xpt_backend_name(void)
 
 xpe_device_list xpt_devices(int count, int threads)
 {
-    static const char *names[DEVICES_MAX];
-
-    for (int i = 0; i < DEVICES_MAX; i++)
-        names[i] = backend;
     assert_in_range(count, 0, DEVICES_MAX);
-    return (xpe_device_list){names, count ? count : 1, threads};
+    return (xpe_device_list){device_names, count ? count : 1, threads};
 }
 
 xpe_stage xpt_stage(int iterations)

@@ -51,7 +51,7 @@ def recon(scan_path, job_path, out):
     job = json.loads(open(job_path, encoding="utf-8").read())
     scan = read_scan(scan_path)
     model = xptycho.PtychoModel.from_scan(scan, num_probe_modes=job["modes"])
-    model.configure_devices(devices=["cpu"])
+    model.configure_devices(devices=["cpu"] * job.get("devices", 1))
     model.set_params(**job["params"])
     probe = None
     if job.get("probe"):
