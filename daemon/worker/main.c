@@ -1,5 +1,6 @@
 /* xptycho-worker: resident under a broker (--socket), or one of the modes that the command line
- * executes. */
+ * executes.  xptycho-worker-cuda is the same with GPUs instead of the CPU and without the modes that need
+ * transforms on the host (XPD_GPU_WORKER). */
 #include "fault.h"
 #include "modes.h"
 #include "resident.h"
@@ -11,6 +12,17 @@
 
 #include "io/write/write.h"
 
+#ifdef XPD_GPU_WORKER
+static const char help[] =
+    "usage: xptycho-worker-cuda run JOB.json | devices | --socket FD\n"
+    "\n"
+    "  run JOB.json   reconstruct one job in the foreground, without a service\n"
+    "  devices        the GPUs and whether this build runs on them\n"
+    "  --socket FD    serve a broker on an inherited socket (started by xptychod)\n"
+    "  --version      what this is and how it was built\n"
+    "\n"
+    "xptycho-worker simulates, compares and times.\n";
+#else
 static const char help[] =
     "usage: xptycho-worker run JOB.json | simulate | compare A B | bench | --socket FD\n"
     "\n"
@@ -23,15 +35,43 @@ static const char help[] =
     "\n"
     "Every mode has --help.  Exit codes: 0 success, 2 usage, 3 refused, 4 failed, 5 cancelled, 1 "
     "unexpected.\n";
+#endif
+
+#ifdef XPD_GPU_WORKER
+/* Exit code 0 when there is a GPU to use. */
+static int devices_main(int argc, char **argv)
+{
+    xpe_device_info infos[64];
+    size_t count = xpe_devices_list(infos, sizeof infos / sizeof *infos);
+    int code = XPD_EXIT_FAILED;
+
+    (void)argc;
+    (void)argv;
+    for (size_t i = 0; i < count && i < sizeof infos / sizeof *infos; i++) {
+        if (infos[i].absent[0])
+            printf("%s: absent: %s\n", infos[i].name, infos[i].absent);
+        else
+            printf("%s: %s, %lld MiB, %lld MiB free\n", infos[i].name, infos[i].model, (long long)(infos[i].bytes_total >> 20),
+                   (long long)(infos[i].bytes_free >> 20));
+        if (strncmp(infos[i].name, "cuda", 4) == 0 && !infos[i].absent[0])
+            code = XPD_EXIT_OK;
+    }
+    return code;
+}
+#endif
 
 static const struct {
     const char *name;
     int (*main)(int argc, char **argv);
 } modes[] = {
     {"run", xpd_run_main},
+#ifdef XPD_GPU_WORKER
+    {"devices", devices_main},
+#else
     {"simulate", xpd_simulate_main},
     {"compare", xpd_compare_main},
     {"bench", xpd_bench_main},
+#endif
 };
 
 static int serve(const char *text)

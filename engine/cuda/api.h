@@ -13,13 +13,14 @@
  *   streams    cudaStreamCreateWithFlags (cudaStreamNonBlocking) cudaStreamDestroy cudaStreamWaitEvent
  *   events     cudaEventCreateWithFlags (cudaEventDisableTiming) cudaEventDestroy cudaEventRecord cudaEventQuery
  *   errors     cudaGetLastError cudaGetErrorName cudaGetErrorString
- *   constants  cudaSuccess cudaErrorNotReady cudaErrorMemoryAllocation cudaErrorNoDevice
+ *   constants  CUDART_VERSION cudaSuccess cudaErrorUnknown cudaErrorNotReady cudaErrorMemoryAllocation cudaErrorNoDevice
  *              cudaErrorInsufficientDriver cudaErrorPeerAccessAlreadyEnabled
  * The host never blocks in a call of CUDA: it looks at events (device.c says why).
  *
  * cuFFT
  *   cufftCreate cufftSetAutoAllocation cufftMakePlanMany (2-D, packed, CUFFT_C2C and CUFFT_Z2Z) cufftSetStream
  *   cufftSetWorkArea cufftExecC2C cufftExecZ2Z cufftDestroy; CUFFT_SUCCESS CUFFT_ALLOC_FAILED
+ *   CUFFT_INVALID_SIZE CUFFT_EXEC_FAILED CUFFT_INTERNAL_ERROR
  *   CUFFT_FORWARD CUFFT_INVERSE
  *
  * NCCL, between distinct devices of one process, all ranks driven by one thread

@@ -129,7 +129,12 @@ static size_t list(xpe_device_info *out, size_t max)
         return 1;
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "cuda");
-    snprintf(out->absent, sizeof out->absent, "%.120s", rc == cudaSuccess ? "there is no CUDA device" : cudaGetErrorString(rc));
+    if (rc == cudaErrorInsufficientDriver) /* also what the runtime says where there is no driver at all */
+        snprintf(out->absent, sizeof out->absent, "no NVIDIA driver, or one older than CUDA %d.%d", CUDART_VERSION / 1000,
+                 CUDART_VERSION % 1000 / 10);
+    else
+        snprintf(out->absent, sizeof out->absent, "%.120s",
+                 rc == cudaSuccess || rc == cudaErrorNoDevice ? "this machine has no CUDA device" : cudaGetErrorString(rc));
     return 1;
 }
 

@@ -288,8 +288,6 @@ int xpe_cuda_number(const char *name)
     char *end = NULL;
     long id = 0;
 
-    if (strcmp(name, "cuda") == 0)
-        return 0;
     if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
         return -1;
     id = strtol(name + 5, &end, 10);
