@@ -33,10 +33,10 @@ static int64_t shard_bytes(const xpe_plan_shard *s, int64_t n, int64_t cols, int
     int64_t frame = n * n, k = modes;
     int64_t window = (s->window_stop - s->window_first) * cols, band = (s->band_stop - s->band_first) * cols;
     int64_t frames = s->frames * (frame * (12 + (known ? 0 : 8 * k)) + 64);
-    /* window: two images, sums (W; V and L too when the probe is estimated or at the first pass) */
-    int64_t windows = window * (16 + 40 * k);
-    /* band: the owners' sums, coverage, running sums, three images, patch counts */
-    int64_t bands = band * (64 * k + 28);
+    /* window: two images, sums of W and L, of V too when the probe is estimated */
+    int64_t windows = window * (16 + (known ? 24 : 40) * k);
+    /* band: gathered sums, running sums, coverage; three images, patch counts */
+    int64_t bands = band * (40 * k + 28);
     /* modes, weights, dividers, probe sums and deviations */
     int64_t probes = frame * k * (known ? 24 : 96);
     return frames + windows + bands + probes;

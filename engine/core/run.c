@@ -251,7 +251,7 @@ static xpe_status iterate(xpe_run *run, xpe_report *report, xpe_error *err)
     xpe_status st = XPE_OK;
 
     if (!run->primed)
-        XPE_TRY(xpe_pmace_trip(run, XPE_FIT_PATCH | XPE_FIT_SUM_V | XPE_FIT_SUM_L, err));
+        XPE_TRY(xpe_pmace_trip(run, XPE_FIT_PATCH | XPE_FIT_SUM_L | (run->known ? 0 : XPE_FIT_SUM_V), err));
     run->primed = true;
     XPE_TRY(xpe_pmace_average(run, err));
     if (!run->known) {
