@@ -1,0 +1,172 @@
+/* Settings, counters and reports: emu.h. */
+#include "state.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+xpe_emu_state xpe_emu;
+
+void xpe_emu_die(const char *format, ...)
+{
+    va_list args;
+
+    fflush(stdout);
+    fputs("cuda (emulated): ", stderr);
+    va_start(args, format);
+    (void)vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, " (XPE_EMU_SEED=%llu)\n", (unsigned long long)xpe_emu.seed);
+    abort();
+}
+
+/* splitmix64 */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+uint64_t xpe_emu_random(void)
+{
+    xpe_emu.random += 0x9e3779b97f4a7c15u;
+    return mix(xpe_emu.random);
+}
+
+uint64_t xpe_emu_below(uint64_t bound)
+{
+    return xpe_emu_random() % bound; /* the bias does not matter for an order */
+}
+
+static uint64_t setting(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name); /* NOLINT(concurrency-mt-unsafe): under the lock */
+    char *end;
+    uint64_t value;
+
+    if (!text || !*text)
+        return otherwise;
+    value = strtoull(text, &end, 10);
+    if (*end) {
+        fprintf(stderr, "cuda (emulated): %s='%s' is not a number\n", name, text);
+        abort();
+    }
+    return value;
+}
+
+static void start(int devices, size_t bytes, uint64_t seed)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    memset(&xpe_emu, 0, sizeof xpe_emu);
+    xpe_emu.begun = true;
+    xpe_emu.seed = seed ? seed : mix((uint64_t)now.tv_nsec ^ ((uint64_t)now.tv_sec << 30) ^ (uint64_t)getpid()) % 1000000000 + 1;
+    xpe_emu.random = xpe_emu.seed;
+    xpe_emu.device_count = devices;
+    for (int i = 0; i < XPE_EMU_DEVICES_MAX; i++) {
+        xpe_emu.devices[i].bytes = bytes;
+        for (int j = 0; j < XPE_EMU_DEVICES_MAX; j++)
+            xpe_emu.devices[i].can_reach[j] = i != j;
+    }
+    fprintf(stderr, "cuda (emulated): XPE_EMU_SEED=%llu repeats this order of work\n", (unsigned long long)xpe_emu.seed);
+}
+
+void xpe_emu_ready(void)
+{
+    uint64_t devices, mib;
+
+    if (xpe_emu.begun)
+        return;
+    devices = setting("XPE_EMU_DEVICES", 8);
+    mib = setting("XPE_EMU_MIB", 1024);
+    start(devices < XPE_EMU_DEVICES_MAX ? (int)devices : XPE_EMU_DEVICES_MAX, (size_t)mib << 20, setting("XPE_EMU_SEED", 0));
+}
+
+void xpe_emu_begin(int devices, size_t bytes_each, uint64_t seed)
+{
+    if (!xpe_emu_empty())
+        xpe_emu_die("xpe_emu_begin while objects are alive");
+    (void)xpe_emu_enter("xpe_emu_begin");
+    xpe_emu_streams_forget();
+    xpe_emu_memory_forget();
+    start(devices, bytes_each, seed ? seed : setting("XPE_EMU_SEED", 0));
+    xpe_emu_leave();
+    xpe_emu_fail_never();
+}
+
+uint64_t xpe_emu_seed(void)
+{
+    return xpe_emu.seed;
+}
+
+#define WITH_LOCK(...)                                                                             \
+    do {                                                                                           \
+        (void)xpe_emu_enter(NULL);                                                                 \
+        __VA_ARGS__;                                                                               \
+        xpe_emu_leave();                                                                           \
+    } while (0)
+
+void xpe_emu_device_bytes(int device, size_t bytes)
+{
+    WITH_LOCK(xpe_emu_ready(); xpe_emu.devices[device].bytes = bytes);
+}
+
+void xpe_emu_peer(int device, int peer, bool can)
+{
+    WITH_LOCK(xpe_emu_ready(); xpe_emu.devices[device].can_reach[peer] = can);
+}
+
+void xpe_emu_lose(int device, uint64_t after)
+{
+    WITH_LOCK(xpe_emu_ready(); xpe_emu.devices[device].losing = true; xpe_emu.devices[device].lost = after == 0;
+              xpe_emu.devices[device].work_left = after; xpe_emu_idle_reset());
+}
+
+void xpe_emu_stall(int device, bool stalled)
+{
+    WITH_LOCK(xpe_emu_ready(); xpe_emu.devices[device].stalled = stalled; xpe_emu_idle_reset());
+}
+
+void xpe_emu_nccl_error(int rank, int error)
+{
+    WITH_LOCK(xpe_emu_ready(); xpe_emu.nccl_error[rank] = error);
+}
+
+void xpe_emu_wait_for_ever(bool on)
+{
+    WITH_LOCK(xpe_emu_ready(); xpe_emu.wait_for_ever = on);
+}
+
+xpe_emu_counts xpe_emu_count(void)
+{
+    xpe_emu_counts counts;
+
+    WITH_LOCK(counts = xpe_emu.counts);
+    return counts;
+}
+
+xpe_emu_objects xpe_emu_live(void)
+{
+    xpe_emu_objects live;
+
+    WITH_LOCK(live = xpe_emu.live); /* also before the first call, which is when nothing is alive */
+    return live;
+}
+
+bool xpe_emu_empty(void)
+{
+    xpe_emu_objects o = xpe_emu_live();
+    bool empty = !(o.buffers | o.pinned | o.streams | o.events | o.plans | o.comms | o.queued);
+
+    if (!empty)
+        fprintf(stderr,
+                "cuda (emulated): still there: %zu device buffers (%zu bytes), %zu pinned buffers, %zu streams, %zu events, "
+                "%zu plans, %zu communicators, %zu things queued\n",
+                o.buffers, o.device_bytes, o.pinned, o.streams, o.events, o.plans, o.comms, o.queued);
+    return empty;
+}
