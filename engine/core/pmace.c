@@ -78,6 +78,11 @@ done:
     return st;
 }
 
+int xpe_pmace_next(const xpe_run *run)
+{
+    return XPE_FIT_UPDATE | XPE_FIT_PATCH | (run->known ? 0 : XPE_FIT_SUM_V | XPE_FIT_SUM_L);
+}
+
 /* Integer sums in `fix` to doubles in `to`. */
 static void unfix(xpe_run *run, int components, const xpe_unit *unit, size_t to)
 {

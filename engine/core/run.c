@@ -245,14 +245,48 @@ static xpe_status fall_back(xpe_run *run, xpe_status st, int slot)
     return st;
 }
 
-static xpe_status iterate(xpe_run *run, xpe_report *report, xpe_error *err)
+/* Step 1 of this iteration, where the trip before has not done it already. */
+static xpe_status begin_iteration(xpe_run *run, xpe_error *err)
 {
-    int iteration = run->iteration + 1, flags = 0, next = XPE_FIT_UPDATE | XPE_FIT_PATCH;
+    int flags = run->due;
     xpe_status st = XPE_OK;
 
     if (!run->primed)
-        XPE_TRY(xpe_pmace_trip(run, XPE_FIT_PATCH | XPE_FIT_SUM_L | (run->known ? 0 : XPE_FIT_SUM_V), err));
+        flags = XPE_FIT_PATCH | XPE_FIT_SUM_L | (run->known ? 0 : XPE_FIT_SUM_V);
+    if (flags)
+        st = xpe_pmace_trip(run, flags, err);
     run->primed = true;
+    run->due = 0;
+    return st;
+}
+
+/* Step 7, and step 1 of the next iteration in the same trip unless the run is held here or ends. */
+static xpe_status end_iteration(xpe_run *run, xpe_report *report, xpe_error *err)
+{
+    int flags = 0;
+    xpe_status st = XPE_OK;
+
+    if (report->last || (run->iteration + 1) % run->stage.report_every == 0)
+        flags |= XPE_FIT_ERROR;
+    if (!report->last && run->hold)
+        run->due = xpe_pmace_next(run);
+    else if (!report->last)
+        flags |= xpe_pmace_next(run);
+    run->hold = false;
+    if (flags)
+        XPE_TRY(xpe_pmace_trip(run, flags, err));
+    if (flags & XPE_FIT_ERROR)
+        XPE_TRY(xpe_pmace_data_error(run, &report->data_error, err));
+done:
+    return st;
+}
+
+static xpe_status iterate(xpe_run *run, xpe_report *report, xpe_error *err)
+{
+    int iteration = run->iteration + 1;
+    xpe_status st;
+
+    XPE_TRY(begin_iteration(run, err));
     XPE_TRY(xpe_pmace_average(run, err));
     if (!run->known) {
         if (run->modes < run->modes_max && is_scheduled(run, iteration)) {
@@ -260,17 +294,9 @@ static xpe_status iterate(xpe_run *run, xpe_report *report, xpe_error *err)
             report->mode_empty = !report->mode_added;
         }
         XPE_TRY(xpe_probe_step(run, err));
-        next |= XPE_FIT_SUM_V | XPE_FIT_SUM_L;
     }
     report->last = iteration == run->stage.iterations;
-    if (report->last || iteration % run->stage.report_every == 0)
-        flags |= XPE_FIT_ERROR;
-    if (!report->last)
-        flags |= next;
-    if (flags)
-        XPE_TRY(xpe_pmace_trip(run, flags, err));
-    if (flags & XPE_FIT_ERROR)
-        XPE_TRY(xpe_pmace_data_error(run, &report->data_error, err));
+    XPE_TRY(end_iteration(run, report, err));
 done:
     return st;
 }

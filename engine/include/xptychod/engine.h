@@ -266,6 +266,17 @@ int xpe_run_modes(const xpe_run *run);
 void xpe_run_cancel(xpe_run *run);                 /* any thread; takes effect within an iteration */
 xpe_progress xpe_run_progress(const xpe_run *run); /* any thread */
 
+/* Saving and taking up (a pmace stage).  xpe_run_hold before a step makes that step end at a boundary where the run can be
+ * saved (not after its last iteration); the run then simply goes on with the next step.  The bits of everything that
+ * follows, here or in a new run of the same problem and stage that loads what was saved, on any number of devices, are
+ * those of a run that was never held.  The stream has no hash and no name of the scan: the caller adds them. */
+typedef xpe_status (*xpe_run_sink)(void *arg, const void *data, size_t bytes, xpe_error *err);
+typedef xpe_status (*xpe_run_source)(void *arg, void *data, size_t bytes, xpe_error *err);
+void xpe_run_hold(xpe_run *run);
+bool xpe_run_held(const xpe_run *run);
+XPE_MUST_CHECK xpe_status xpe_run_save(xpe_run *run, xpe_run_sink sink, void *arg, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_run_load(xpe_run *run, xpe_run_source source, void *arg, xpe_error *err);
+
 /* What the run moved and took, for the bench and for the check of the estimate. */
 typedef struct xpe_run_stats {
     int64_t bytes_peak;        /* device memory really taken, all devices */
