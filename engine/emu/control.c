@@ -87,13 +87,32 @@ void xpe_emu_ready(void)
     start(devices < XPE_EMU_DEVICES_MAX ? (int)devices : XPE_EMU_DEVICES_MAX, (size_t)mib << 20, setting("XPE_EMU_SEED", 0));
 }
 
+static void forget(void)
+{
+    xpe_emu_queues_forget();
+    xpe_emu_comms_forget();
+    xpe_emu_plans_forget();
+    xpe_emu_memory_forget();
+    memset(&xpe_emu.live, 0, sizeof xpe_emu.live);
+    for (int i = 0; i < XPE_EMU_DEVICES_MAX; i++) {
+        xpe_emu.devices[i].used = 0;
+        xpe_emu.devices[i].stream0 = NULL;
+    }
+}
+
+void xpe_emu_abandon(void)
+{
+    (void)xpe_emu_enter(NULL);
+    forget();
+    xpe_emu_leave();
+}
+
 void xpe_emu_begin(int devices, size_t bytes_each, uint64_t seed)
 {
     if (!xpe_emu_empty())
         xpe_emu_die("xpe_emu_begin while objects are alive");
     (void)xpe_emu_enter("xpe_emu_begin");
-    xpe_emu_streams_forget();
-    xpe_emu_memory_forget();
+    forget();
     start(devices, bytes_each, seed ? seed : setting("XPE_EMU_SEED", 0));
     xpe_emu_leave();
     xpe_emu_fail_never();

@@ -13,7 +13,7 @@
  *   - What real devices leave undefined ends the program by abort, with one sentence on stderr: memory of the wrong
  *     device, freed twice or used after free, a pageable pointer in a kernel's arguments, a copy beyond its memory,
  *     a transform without its work area, a receive of another size than the send, queues that wait for each other
- *     for ever.  Arguments of kernels are looked through for pointers, so they must be initialised whole.
+ *     for ever.  Arguments of kernels are looked through for pointers, so their members must all be initialised.
  *
  * The seed is drawn anew for each process and said on stderr.  Settings from the environment, for programs that know
  * nothing of emulation: XPE_EMU_SEED, XPE_EMU_DEVICES (8), XPE_EMU_MIB (1024, of each device).
@@ -33,6 +33,8 @@
 /* Starts over: so many devices with so much memory, counters at zero, nothing set.  seed 0 draws one.  Ends the
  * program when any object of before is still there, naming it. */
 void xpe_emu_begin(int devices, size_t bytes_each, uint64_t seed);
+/* Drops every object as the end of a process would: after a device that was given up with all that it had. */
+void xpe_emu_abandon(void);
 uint64_t xpe_emu_seed(void);
 void xpe_emu_device_bytes(int device, size_t bytes); /* memory of one device, from now on */
 void xpe_emu_peer(int device, int peer, bool can);   /* whether it can access the peer's memory; true at first */

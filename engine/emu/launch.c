@@ -16,12 +16,13 @@ typedef struct kernel_work {
     _Alignas(max_align_t) char args[];
 } kernel_work;
 
-/* Whether the address belongs to the host's own memory: where heaps, stacks and libraries lie, and mapped. */
+/* Whether the address belongs to the host's own memory: where heaps, stacks and libraries lie, and mapped.  Only
+ * every second one is looked at, see memory.c, map_pages. */
 static bool is_of_host(uintptr_t address)
 {
     unsigned char present;
 
-    return address >= UINT64_C(0x5500) << 32 && address < UINT64_C(1) << 47 &&
+    return (address & UINT64_C(0x80000000)) && address >= UINT64_C(0x5500) << 32 && address < UINT64_C(1) << 47 &&
            mincore((void *)(address & ~(uintptr_t)4095), 1, &present) == 0;
 }
 

@@ -105,6 +105,9 @@ static void take_out(size_t at)
     if (table[at].map) {
         UNPOISON(table[at].map + PAGE, table[at].span - 2 * PAGE);
         (void)munmap(table[at].map, table[at].span);
+    } else {
+        UNPOISON(table[at].data, table[at].bytes);
+        free(table[at].data);
     }
     count--;
     memmove(table + at, table + at + 1, (count - at) * sizeof *table);
@@ -190,6 +193,35 @@ void xpe_emu_pinned_hide(void *data, size_t bytes)
 
 /* -------------------------------------------------------------------------- device memory */
 
+/* Device memory lies where the lower half of an address has its first bit set: a positive number in an argument
+ * struct, followed by four bytes of padding that still hold half of an old address, is then never taken for one.
+ * From 0x7e80_8000_0000 on, which every sanitizer allows and the kernel uses last; elsewhere where that is taken. */
+#define FIRST_PLACE (UINT64_C(0x7e8080000000))
+#define LAST_PLACE (UINT64_C(0x7ef000000000))
+#define HALF (UINT64_C(1) << 31)
+
+static char *map_pages(size_t span)
+{
+    static uint64_t next = FIRST_PLACE;
+
+    for (int attempt = 0; attempt < 4096 && span <= HALF; attempt++) {
+        void *map;
+        if (next % (2 * HALF) + span > 2 * HALF || next % (2 * HALF) < HALF)
+            next = (next / (2 * HALF) + 1) * (2 * HALF) + HALF;
+        if (next + span > LAST_PLACE)
+            next = FIRST_PLACE;
+        map = mmap((void *)(uintptr_t)next, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (map == (void *)(uintptr_t)next) {
+            next += span;
+            return map;
+        }
+        if (map != MAP_FAILED) /* a kernel that does not know the flag */
+            (void)munmap(map, span);
+        next += (uint64_t)1 << 20;
+    }
+    return mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
 static cudaError_t device_alloc(void **out, size_t bytes)
 {
     int id = xpe_emu_current();
@@ -203,7 +235,7 @@ static cudaError_t device_alloc(void **out, size_t bytes)
         return cudaSuccess;
     if (bytes > d->bytes || inside > d->bytes - d->used)
         return cudaErrorMemoryAllocation;
-    m.map = mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    m.map = map_pages(span);
     if (m.map == MAP_FAILED)
         return cudaErrorMemoryAllocation;
     m.data = m.map + span - PAGE - inside;
@@ -345,9 +377,7 @@ cudaError_t cudaFreeHost(void *data)
 
     if (data) {
         xpe_emu_memory *m = to_be_freed("cudaFreeHost", data, true);
-        UNPOISON(m->data, m->bytes);
         take_out((size_t)(m - table));
-        free(data);
         xpe_emu.live.pinned--;
     }
     xpe_emu_leave();

@@ -42,6 +42,7 @@ struct xpe_emu_part {
 };
 
 struct world {
+    world *next;
     int ranks;
     struct ncclComm comms[XPE_EMU_DEVICES_MAX];
     op *waiting[XPE_EMU_DEVICES_MAX][XPE_EMU_DEVICES_MAX]; /* [from][to], in order; all sends or all receives */
@@ -54,6 +55,7 @@ typedef struct posted {
     op op;
 } posted;
 
+static world *worlds;
 static _Thread_local posted group[GROUP_MAX];
 static _Thread_local int group_count, group_depth;
 static _Thread_local ncclResult_t group_error;
@@ -130,9 +132,14 @@ static void copy(op *o)
 /* With the last communicator that is used or has something queued. */
 static void world_release(world *w)
 {
+    world **at = &worlds;
+
     for (int i = 0; i < w->ranks; i++)
         if (w->comms[i].live || w->comms[i].parts > 0)
             return;
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
     free(w);
 }
 
@@ -342,6 +349,8 @@ static ncclResult_t world_create(ncclComm_t *comms, int count, const int *device
     if (!w)
         xpe_emu_die("host memory is exhausted");
     w->ranks = count;
+    w->next = worlds;
+    worlds = w;
     for (int i = 0; i < count; i++) {
         w->comms[i] = (struct ncclComm){.world = w, .rank = i, .device = devices[i], .live = true};
         comms[i] = &w->comms[i];
@@ -427,4 +436,13 @@ const char *ncclGetErrorString(ncclResult_t rc)
         return "NCCL operation in progress";
     }
     return "unknown result code";
+}
+
+void xpe_emu_comms_forget(void)
+{
+    while (worlds) {
+        world *w = worlds;
+        worlds = w->next;
+        free(w);
+    }
 }

@@ -27,12 +27,14 @@ struct xpe_emu_mark {
 };
 
 struct CUevent_st {
+    struct CUevent_st *next;
     unsigned live;
     int device;
     xpe_emu_mark *mark; /* of its last record, or NULL */
 };
 
 static struct CUstream_st *streams;
+static struct CUevent_st *events;
 static uint64_t stream_names;
 static double idle_since; /* 0: not idle */
 
@@ -80,12 +82,6 @@ static void stream_free(struct CUstream_st *stream)
     free(stream);
 }
 
-void xpe_emu_streams_forget(void)
-{
-    while (streams)
-        stream_free(streams);
-    stream_names = 0;
-}
 
 struct CUstream_st *xpe_emu_stream(const char *call, cudaStream_t stream)
 {
@@ -372,6 +368,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
         if (rc == cudaSuccess) {
             *out = need(calloc(1, sizeof **out));
             (*out)->live = EVENT_LIVE;
+            (*out)->next = events;
+            events = *out;
             (*out)->device = xpe_emu_current();
             xpe_emu.live.events++;
         }
@@ -380,14 +378,24 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     return xpe_emu_note(rc);
 }
 
+static void event_free(struct CUevent_st *event)
+{
+    struct CUevent_st **at = &events;
+
+    while (*at != event)
+        at = &(*at)->next;
+    *at = event->next;
+    event->live = 0;
+    mark_release(event->mark);
+    free(event);
+    xpe_emu.live.events--;
+}
+
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     bool fail = xpe_emu_enter("cudaEventDestroy");
 
-    event_of("cudaEventDestroy", event)->live = 0;
-    mark_release(event->mark);
-    free(event);
-    xpe_emu.live.events--;
+    event_free(event_of("cudaEventDestroy", event));
     xpe_emu_leave();
     return xpe_emu_note(fail ? cudaErrorUnknown : cudaSuccess);
 }
@@ -448,4 +456,21 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     }
     xpe_emu_leave();
     return xpe_emu_note(rc);
+}
+
+void xpe_emu_queues_forget(void)
+{
+    while (streams) {
+        struct CUstream_st *s = streams;
+        s->destroyed = false;
+        while (s->head) {
+            if (s->head->kind == EMU_NCCL)
+                xpe_emu_part_drop(s->head->part);
+            pop(s);
+        }
+        stream_free(s);
+    }
+    while (events)
+        event_free(events);
+    stream_names = 0;
 }

@@ -115,8 +115,12 @@ void xpe_emu_drain_stream(const char *call, struct CUstream_st *stream);
 /* Runs what there is until the flag is true. */
 void xpe_emu_drain_until(const char *call, const int *counter);
 void xpe_emu_want(struct CUstream_st *stream, uint64_t number);
-void xpe_emu_streams_forget(void);
+void xpe_emu_queues_forget(void); /* with what is queued */
 void xpe_emu_idle_reset(void); /* something has happened that may let others go on */
+
+/* -------------------------------------------------------------------------------- fft.c */
+
+void xpe_emu_plans_forget(void);
 
 /* ------------------------------------------------------------------------------- nccl.c */
 
@@ -124,6 +128,7 @@ bool xpe_emu_part_ready(const xpe_emu_part *part);
 bool xpe_emu_part_step(xpe_emu_part *part); /* true when it is done, and then gone */
 void xpe_emu_part_drop(xpe_emu_part *part); /* of a lost device */
 void xpe_emu_part_want(const xpe_emu_part *part);
+void xpe_emu_comms_forget(void); /* once the queues are empty */
 void xpe_emu_part_describe(const xpe_emu_part *part, char *text, size_t room);
 
 #endif
