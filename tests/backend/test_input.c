@@ -194,8 +194,10 @@ static void counts_at_and_above_saturation_are_masked(void **state)
     int64_t hidden = 0;
 
     (void)state;
-    for (int64_t i = 0; i < c->num_frames * 64; i++)
-        hidden += marked->mask[i] = c->counts[i] >= 40;
+    for (int64_t i = 0; i < c->num_frames * 64; i++) {
+        marked->mask[i] = c->counts[i] >= 40 ? 1 : 0;
+        hidden += marked->mask[i];
+    }
     assert_true(hidden > 10);
     marked->desc.scan.mask = marked->mask;
     marked->desc.scan.mask_frames = c->num_frames;
@@ -287,7 +289,7 @@ static void any_value_but_zero_masks(void **state)
     xpt_case_hide(c, 0.1, 0, 3);
     ones = xpt_run_well(&c->desc, &stage, divided);
     for (int64_t i = 0; i < c->num_frames * 64; i++)
-        c->mask[i] = c->mask[i] ? (uint8_t)(2 + i % 254) : 0;
+        c->mask[i] = (uint8_t)(c->mask[i] ? 2 + i % 254 : 0);
     others = xpt_run_well(&c->desc, &stage, divided);
     xpt_assert_same(ones, others);
     xpt_result_destroy(ones);
