@@ -59,7 +59,7 @@ bool xpp_job_id_valid(const char *id)
 
 bool xpp_program_find(char *out, size_t size, const char *name)
 {
-    char self[4096], beside[4096 + 64], installed[512];
+    char self[4096], beside[4096 + 64], moved[4096 + 192], installed[512];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     char *slash;
 
@@ -68,15 +68,18 @@ bool xpp_program_find(char *out, size_t size, const char *name)
     if (slash)
         *slash = '\0';
     snprintf(beside, sizeof beside, "%s/%s", self, name);
+    /* The installed tree as a whole may stand elsewhere: staged, or unpacked in a home folder. */
+    snprintf(moved, sizeof moved, "%s/%s/%s", self, XPTYCHOD_LIBEXEC_FROM_BIN, name);
     snprintf(installed, sizeof installed, "%s/%s", XPTYCHOD_LIBEXECDIR, name);
     if (name[0] != '\0' && !strchr(name, '/')) {
         const char *found = access(beside, X_OK) == 0      ? beside
+                            : access(moved, X_OK) == 0     ? moved
                             : access(installed, X_OK) == 0 ? installed
                                                            : NULL;
 
         if (found && snprintf(out, size, "%s", found) < (int)size)
             return true;
     }
-    snprintf(out, size, "neither %s nor %s", beside, installed);
+    snprintf(out, size, "neither %s nor %s nor %s", beside, moved, installed);
     return false;
 }

@@ -1,7 +1,9 @@
 # xptychod_flags: what every target of this project is compiled with.
 add_library(xptychod_flags INTERFACE)
+# From the folder of xptycho or xptychod to that of the programs that they start.
+file(RELATIVE_PATH libexec_from_bin ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBEXECDIR}/xptycho)
 target_compile_definitions(xptychod_flags INTERFACE _GNU_SOURCE XPTYCHOD_VERSION="${PROJECT_VERSION}"
-    XPTYCHOD_LIBEXECDIR="${CMAKE_INSTALL_FULL_LIBEXECDIR}/xptycho")
+    XPTYCHOD_LIBEXECDIR="${CMAKE_INSTALL_FULL_LIBEXECDIR}/xptycho" XPTYCHOD_LIBEXEC_FROM_BIN="${libexec_from_bin}")
 target_compile_options(xptychod_flags INTERFACE
     -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2
     -Wundef -Wpointer-arith -Wcast-qual -fno-common -fstack-protector-strong)

@@ -177,7 +177,8 @@ void xpp_job_id_make(char out[XPP_JOB_ID_SIZE]);
 bool xpp_job_id_valid(const char *id);
 
 /* Path of a program of this package ("xptycho-reader"): beside the running program, else in the
- * package's libexec folder.  false when neither has it; out then names where it was looked for. */
+ * libexec folder of the tree that it runs from, else in the one it was built for.  false when none
+ * has it; out then names where it was looked for. */
 bool xpp_program_find(char *out, size_t size, const char *name);
 
 /* ---------------------------------------------------------------------------------------- ipc */
