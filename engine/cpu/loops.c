@@ -138,8 +138,8 @@ static void sum_weighted(int64_t *R sum, const float *R weight, const xpe_c32 *R
     double magic = unit.magic;
     int64_t bias = unit.bias;
     for (int64_t i = 0; i < n; i++) {
-        sum[2 * i] += xpe_fix(weight[i] * w[i].re, magic, bias);
-        sum[2 * i + 1] += xpe_fix(weight[i] * w[i].im, magic, bias);
+        sum[2 * i] = xpe_fix_add(sum[2 * i], xpe_fix(weight[i] * w[i].re, magic, bias));
+        sum[2 * i + 1] = xpe_fix_add(sum[2 * i + 1], xpe_fix(weight[i] * w[i].im, magic, bias));
     }
 }
 
@@ -148,8 +148,8 @@ static void sum_plain(int64_t *R sum, const xpe_c32 *R w, xpe_unit unit, int64_t
     double magic = unit.magic;
     int64_t bias = unit.bias;
     for (int64_t i = 0; i < n; i++) {
-        sum[2 * i] += xpe_fix(w[i].re, magic, bias);
-        sum[2 * i + 1] += xpe_fix(w[i].im, magic, bias);
+        sum[2 * i] = xpe_fix_add(sum[2 * i], xpe_fix(w[i].re, magic, bias));
+        sum[2 * i + 1] = xpe_fix_add(sum[2 * i + 1], xpe_fix(w[i].im, magic, bias));
     }
 }
 
@@ -158,7 +158,7 @@ static void sum_real(int64_t *R sum, const float *R w, xpe_unit unit, int64_t n)
     double magic = unit.magic;
     int64_t bias = unit.bias;
     for (int64_t i = 0; i < n; i++)
-        sum[i] += xpe_fix(w[i], magic, bias);
+        sum[i] = xpe_fix_add(sum[i], xpe_fix(w[i], magic, bias));
 }
 
 static void copy_state(xpe_c32 *R s, const xpe_c32 *R u, const xpe_c32 *R d, const float *R deviation, float two_rho,
@@ -180,13 +180,13 @@ static void sum_deviation(int64_t *R sum, const xpe_c32 *R s, const xpe_c32 *R u
     double magic = unit.magic;
     int64_t bias = unit.bias;
     for (int64_t i = 0; i < n; i++)
-        sum[i] += xpe_fix(xpe_deviation(xpe_advance(s[i], u[i], two_rho), d[i]), magic, bias);
+        sum[i] = xpe_fix_add(sum[i], xpe_fix(xpe_deviation(xpe_advance(s[i], u[i], two_rho), d[i]), magic, bias));
 }
 
 static void add_int(int64_t *R to, const int64_t *R from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        to[i] += from[i];
+        to[i] = xpe_fix_add(to[i], from[i]);
 }
 
 static void multiply(xpe_c32 *R s, float factor, int64_t n)

@@ -32,9 +32,16 @@ XPE_HD int64_t xpe_fix_bits(double x)
     return b;
 }
 
+/* a + b.  Wraps, because while a run diverges values are beyond their bound until that is noticed, and an
+ * overflow of signed integers is undefined. */
+XPE_HD int64_t xpe_fix_add(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
 XPE_HD int64_t xpe_fix(float x, double magic, int64_t bias)
 {
-    return xpe_fix_bits((double)x + magic) - bias;
+    return xpe_fix_add(xpe_fix_bits((double)x + magic), -bias);
 }
 
 XPE_HD double xpe_unfix(int64_t sum, double unit)
