@@ -270,6 +270,9 @@ class Client:
             with self._lose():
                 connection.request(method, path, body=data, headers=headers)
                 response = connection.getresponse()
+                # http.client takes a head that was cut off for a whole one; what frames the body is missing then.
+                if response.length is None and not response.chunked:
+                    raise http.client.IncompleteRead(b"")
             if response.status >= 400:
                 raise self._refused(response)
             yield response
@@ -303,8 +306,9 @@ class Client:
     def submit(self, job: Mapping[str, Any], idempotency_key: Optional[str] = None) -> Json:
         """Hands in a job document and returns the job; its "id" is what the other calls take.
 
-        Two submissions of the same document with the same key are one job, also hours apart: give a key where
-        a pipeline may run a step twice.  Without one, a fresh key protects this call alone.
+        Two submissions of the same document with the same key (at most 255 letters, digits and signs, no blanks)
+        are one job, also hours apart: give a key where a pipeline may run a step twice.  Without one, a fresh key
+        protects this call alone.
 
             job = client.submit({"name": "tile 12", "scan": {"path": "/data/scan.h5"}}, "proposal-4711-tile-12")
         """

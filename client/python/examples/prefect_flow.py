@@ -56,7 +56,8 @@ class ReconstructionFailed(Exception):
 @task(retries=2)
 def submit(path, iterations):
     job = {"name": pathlib.Path(path).stem, "scan": {"path": path}, "recon": {"iterations": iterations}}
-    return xptycho_client.submit(job, idempotency_key=f"{run_id()}:{path}")["id"]
+    key = uuid.uuid5(uuid.NAMESPACE_URL, f"{run_id()}:{path}")  # a path may have letters that a key may not
+    return xptycho_client.submit(job, idempotency_key=str(key))["id"]
 
 
 @task(retries=2)
