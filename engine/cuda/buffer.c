@@ -172,7 +172,7 @@ void xpe_cuda_zero(xpe_team *team, xpe_buffer *buffer)
  * depend on it. */
 int64_t xpe_cuda_frames(int64_t n)
 {
-    int64_t frames = XPE_FIELD_PIXELS / (n * n), most = xpe_fft_own(n) ? XPE_FIELD_PIXELS : XPE_PLAN_FRAMES;
+    int64_t frames = XPE_FIELD_PIXELS / (n * n), most = xpe_cuda_own(n) ? XPE_FIELD_PIXELS : XPE_PLAN_FRAMES;
 
     return frames < 1 ? 1 : (frames < most ? frames : most);
 }
@@ -182,7 +182,7 @@ static int64_t field_frames(int64_t n, int64_t block)
 {
     int64_t frames = xpe_cuda_frames(n);
 
-    return xpe_fft_own(n) && block < frames ? block : frames;
+    return xpe_cuda_own(n) && block < frames ? block : frames;
 }
 
 xpe_status xpe_cuda_work(xpe_team *team, int device, int64_t block, int fields, xpe_error *err)
@@ -206,9 +206,17 @@ xpe_status xpe_cuda_work(xpe_team *team, int device, int64_t block, int fields, 
         XPE_TRY(xpe_cuda_alloc(&d->raw, team, device, d->slab_bytes, err));
     if (!d->stage && team->device_count > 1)
         XPE_TRY(xpe_cuda_alloc(&d->stage, team, device, XPE_STAGE_BYTES, err));
-    if (!d->fft_area && !xpe_fft_own(team->n)) {
-        XPE_TRY(xpe_fft_area(&d->fft_bytes, d->id, team->n, err));
+    if (!d->fft_area && !xpe_cuda_own(team->n)) {
+        XPE_TRY(xpe_cuda_fft_area(&d->fft_bytes, d->id, team->n, err));
         XPE_TRY(xpe_cuda_alloc(&d->fft_area, team, device, d->fft_bytes, err));
+    }
+    if (!d->twiddle && xpe_cuda_own(team->n)) {
+        XPE_TRY(xpe_cuda_alloc(&d->twiddle, team, device, (size_t)team->n * sizeof(xpe_c32), err));
+        if (!xpe_cuda_fft_send_twiddle(team, device)) {
+            if (err)
+                *err = team->failure;
+            st = team->failure.status;
+        }
     }
 done:
     return st;
@@ -221,10 +229,10 @@ xpe_status xpe_cuda_work_bytes(int64_t *out, const char *name, int64_t n, int mo
     size_t area = 0;
     xpe_status st = XPE_OK;
 
-    if (!xpe_fft_own(n))
-        st = xpe_fft_area(&area, xpe_cuda_number(name), n, err);
+    if (!xpe_cuda_own(n))
+        st = xpe_cuda_fft_area(&area, xpe_cuda_number(name), n, err);
     *out = most * (n * n * (int64_t)sizeof(xpe_c32) * modes * (known ? 1 : 2) + xpe_cuda_segments(n) * 16) + slab +
-           (alone ? 0 : (int64_t)XPE_STAGE_BYTES) + (int64_t)area;
+           (alone ? 0 : (int64_t)XPE_STAGE_BYTES) + (int64_t)area + (xpe_cuda_own(n) ? n * (int64_t)sizeof(xpe_c32) : 0);
     return st;
 }
 

@@ -31,7 +31,8 @@ static inline k_chunk xpe_chunk(const xpe_team *team, int device, xpe_batch batc
                      .frame = batch.first + index * frames,
                      .count = left < frames ? left : frames,
                      .block = batch.block,
-                     .stride = frames * team->n * team->n};
+                     .stride = frames * team->n * team->n,
+                     .twiddle = team->devices[device].twiddle};
 }
 
 static inline k_place xpe_place(const xpe_buffer *first, int64_t cols)

@@ -352,7 +352,7 @@ xpe_status xpe_cuda_open(xpe_team **out, const xpe_device_list *devices, int64_t
             goto done;
         }
     XPE_TRY(xpe_comm_open(team, err));
-    xpe_fft_host_on(team->devices[0].id);
+    xpe_cuda_fft_host_on(team->devices[0].id);
     *out = team;
     team = NULL;
 done:
@@ -376,6 +376,7 @@ static void device_release(xpe_team *team, int g)
     xpe_cuda_free(team, g, d->partial, parts);
     xpe_cuda_free(team, g, d->partial_masked, parts);
     xpe_cuda_free(team, g, d->fft_area, d->fft_bytes);
+    xpe_cuda_free(team, g, d->twiddle, (size_t)team->n * sizeof(xpe_c32));
     xpe_cuda_free(team, g, d->raw, d->slab_bytes);
     xpe_cuda_free(team, g, d->stage, XPE_STAGE_BYTES);
     for (int i = 0; i < 2; i++) {
@@ -411,6 +412,6 @@ void xpe_cuda_close(xpe_team *team)
 
 void xpe_cuda_forget(void)
 {
-    xpe_fft_forget();
+    xpe_cuda_fft_forget();
     xpe_comm_forget();
 }

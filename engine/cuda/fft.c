@@ -4,6 +4,7 @@
 
 #include "core/util.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -22,10 +23,29 @@ static plan *plans;
 /* Where this thread's single transforms are done: the first device of the team that it opened last. */
 static _Thread_local int host_device;
 
-bool xpe_fft_own(int64_t n)
+/* The sides for which a block of 256 threads holds whole lines with eight points a thread (transform.h). */
+bool xpe_cuda_own(int64_t n)
 {
-    (void)n;
-    return false;
+    return n == 64 || n == 128 || n == 256 || n == 512;
+}
+
+bool xpe_cuda_fft_send_twiddle(xpe_team *team, int device)
+{
+    xpe_cuda_device *d = &team->devices[device];
+    size_t bytes = (size_t)team->n * sizeof(xpe_c32);
+    char *slab = xpe_cuda_slab_take(team, device);
+    xpe_c32 *table = (xpe_c32 *)(void *)slab;
+
+    if (!slab)
+        return false;
+    for (int64_t k = 0; k < team->n; k++) {
+        double angle = -2 * M_PI * (double)k / (double)team->n;
+        table[k] = (xpe_c32){(float)cos(angle), (float)sin(angle)};
+    }
+    if (!XPE_CUDA(team, device, cudaMemcpyAsync, d->twiddle, slab, bytes, cudaMemcpyHostToDevice, d->stream))
+        return false;
+    xpe_cuda_slab_sent(team, device);
+    return !team->failed;
 }
 
 static const char *fft_error(cufftResult rc)
@@ -90,7 +110,7 @@ done:
     return st;
 }
 
-xpe_status xpe_fft_area(size_t *out, int id, int64_t n, xpe_error *err)
+xpe_status xpe_cuda_fft_area(size_t *out, int id, int64_t n, xpe_error *err)
 {
     plan *p;
     xpe_status st = find(&p, id, n, xpe_cuda_frames(n), CUFFT_C2C, err);
@@ -108,7 +128,7 @@ static bool fft_ok(xpe_team *team, int device, const char *call, cufftResult rc)
     return false;
 }
 
-void xpe_fft_run(xpe_team *team, int device, xpe_c32 *field, int modes, int sign)
+bool xpe_cuda_fft_run(xpe_team *team, int device, xpe_c32 *field, int modes, int sign)
 {
     xpe_cuda_device *d = &team->devices[device];
     int64_t size = d->frames * team->n * team->n;
@@ -117,16 +137,17 @@ void xpe_fft_run(xpe_team *team, int device, xpe_c32 *field, int modes, int sign
 
     if (find(&p, d->id, team->n, d->frames, CUFFT_C2C, &err) != XPE_OK) {
         xpe_cuda_fail(team, err.status, "%s", err.text);
-        return;
+        return false;
     }
     if (!fft_ok(team, device, "cufftSetStream", cufftSetStream(p->handle, d->stream)) ||
         !fft_ok(team, device, "cufftSetWorkArea", cufftSetWorkArea(p->handle, d->fft_area)))
-        return;
+        return false;
     for (int k = 0; k < modes; k++) {
         cufftComplex *data = (cufftComplex *)(void *)(field + k * size);
         if (!fft_ok(team, device, "cufftExecC2C", cufftExecC2C(p->handle, data, data, sign < 0 ? CUFFT_FORWARD : CUFFT_INVERSE)))
-            return;
+            return false;
     }
+    return true;
 }
 
 /* -------------------------------------------------------------------------- a single field */
@@ -154,12 +175,12 @@ static bool comes_back(cudaEvent_t event)
     return rc == cudaSuccess;
 }
 
-void xpe_fft_host_on(int id)
+void xpe_cuda_fft_host_on(int id)
 {
     host_device = id;
 }
 
-xpe_status xpe_fft_host(xpe_c64 *field, int64_t n, int sign, xpe_error *err)
+xpe_status xpe_cuda_fft_host(xpe_c64 *field, int64_t n, int sign, xpe_error *err)
 {
     size_t bytes = (size_t)(n * n) * sizeof *field;
     cudaStream_t stream = NULL;
@@ -200,7 +221,7 @@ done:
     return st;
 }
 
-void xpe_fft_forget(void)
+void xpe_cuda_fft_forget(void)
 {
     pthread_mutex_lock(&lock);
     while (plans) {

@@ -1,9 +1,5 @@
 /* The trip over the frames: steps 7, 2 and 1, between the transforms. */
-#include "kernel.h"
-
-#include "math/fit.h"
-#include "math/order.h"
-#include "math/relax.h"
+#include "pixel.h"
 
 XPE_KERNEL(k_product, k_product_args)
 {
@@ -39,11 +35,9 @@ XPE_KERNEL(k_load, k_load_args)
         {
             XPE_PIXELS(i, s, t)
             {
-                xpe_c32 v = p.v[f * plane + i];
-                if (p.z) {
-                    v = xpe_advance(v, p.z[xpe_place_of(p.place, f, p.chunk.n, i)], p.two_rho);
+                xpe_c32 v = xpe_load_v(&p, f, i);
+                if (p.z)
                     p.v[f * plane + i] = v;
-                }
                 for (int k = 0; p.probe && k < p.chunk.modes; k++)
                     p.field[k * p.chunk.stride + s.frame * plane + i] = xpe_mul(p.probe[k * plane + i], v);
             }
@@ -74,13 +68,6 @@ XPE_KERNEL(k_replace, k_replace_args)
 }
 XPE_LAUNCHER(replace, XPE_SEGMENT_WORK)
 
-/* Adds weight times w into a sum of complex pixels. */
-XPE_DEVICE void add_pixel(int64_t *sum, int64_t at, float weight, xpe_c32 w, k_unit unit)
-{
-    XPE_ADD64(sum + 2 * at, xpe_fix(weight * w.re, unit.magic, unit.bias));
-    XPE_ADD64(sum + 2 * at + 1, xpe_fix(weight * w.im, unit.magic, unit.bias));
-}
-
 XPE_KERNEL(k_store, k_store_args)
 {
     XPE_SHARED(int32_t, most, 1);
@@ -98,22 +85,10 @@ XPE_KERNEL(k_store, k_store_args)
         {
             XPE_PIXELS(i, s, t)
             {
-                int64_t at = xpe_place_of(p.place, f, p.chunk.n, i);
-                xpe_c32 v = p.v[f * plane + i], w = xpe_mul(p.field[s.frame * plane + i], p.divider[i]);
+                xpe_c32 w = xpe_mul(p.field[s.frame * plane + i], p.divider[i]);
                 for (int k = 1; k < p.chunk.modes; k++)
                     w = xpe_add(w, xpe_mul(p.field[k * p.chunk.stride + s.frame * plane + i], p.divider[k * plane + i]));
-                w = xpe_blend(v, w, p.one_minus_alpha);
-                for (int k = 0; k < p.chunk.modes; k++) {
-                    float weight = p.weight[k * plane + i];
-                    if (p.sum_v)
-                        add_pixel(p.sum_v, k * p.window + at, weight, v, p.unit_v[k]);
-                    add_pixel(p.sum_w, k * p.window + at, weight, w, p.unit_w[k]);
-                    if (p.sum_l)
-                        XPE_ADD64(p.sum_l + k * p.window + at, xpe_fix(weight, p.unit_l[k].magic, p.unit_l[k].bias));
-                }
-                v = xpe_retreat(v, w, p.two_rho);
-                p.v[f * plane + i] = v;
-                XPE_MAX32(most, xpe_order_bits(xpe_energy(v)));
+                XPE_MAX32(most, xpe_store_v(&p, f, i, w));
             }
         }
         XPE_THREADS(t)

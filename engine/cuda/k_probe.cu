@@ -2,16 +2,7 @@
  *
  * All frames of a block add to the same n x n sums.  A thread therefore takes one pixel of a group of frames and
  * adds up in registers, which leaves one atomic addition in XPE_GROUP. */
-#include "kernel.h"
-
-#include "math/fit.h"
-#include "math/order.h"
-#include "math/relax.h"
-
-XPE_HD xpe_c32 settled(const k_copies *c, xpe_c32 s, int64_t i)
-{
-    return c->deviation ? xpe_replace_outlier(xpe_advance(s, c->u[i], c->two_rho), c->d[i], c->deviation[i]) : s;
-}
+#include "pixel.h"
 
 XPE_KERNEL(k_copies_load, k_copies_load_args)
 {
@@ -24,13 +15,8 @@ XPE_KERNEL(k_copies_load, k_copies_load_args)
             XPE_PIXELS(i, s, t)
             {
                 xpe_c32 x = p.image[xpe_place_of(p.place, f, p.chunk.n, i)];
-                for (int k = 0; k < p.chunk.modes; k++) {
-                    int64_t at = (k * p.chunk.block + f) * plane + i;
-                    xpe_c32 copy = settled(&p.copies, p.copies.s[at], k * plane + i);
-                    if (p.copies.deviation)
-                        p.copies.s[at] = copy;
-                    p.field[k * p.chunk.stride + s.frame * plane + i] = xpe_mul(copy, x);
-                }
+                for (int k = 0; k < p.chunk.modes; k++)
+                    p.field[k * p.chunk.stride + s.frame * plane + i] = xpe_mul(xpe_load_copy(&p, k, f, i), x);
             }
         }
     }
@@ -53,28 +39,13 @@ XPE_KERNEL(k_impose, k_impose_args)
                 g = xpe_gain(p.y[p.chunk.frame * plane + at + i], intensity);
                 for (int k = 0; k < p.chunk.modes; k++) {
                     int64_t j = k * p.chunk.stride + at + i;
-                    float wanted = g * sqrtf(xpe_energy(p.modes[j])), energy = xpe_energy(p.copies[j]);
-                    if (energy > 0) /* else the phase factor is 1, times the checkerboard */
-                        p.copies[j] = xpe_scale(p.copies[j], xpe_phase_scale(wanted, energy));
-                    else
-                        p.copies[j] = xpe_c((i / p.chunk.n + i % p.chunk.n) % 2 ? -wanted : wanted, 0.0f);
+                    p.copies[j] = xpe_imposed(p.copies[j], g * sqrtf(xpe_energy(p.modes[j])), i / p.chunk.n, i % p.chunk.n);
                 }
             }
         }
     }
 }
 XPE_LAUNCHER(impose, XPE_SEGMENT_WORK)
-
-XPE_DEVICE void add_sum(int64_t *sum, int64_t at, int64_t re, int64_t im)
-{
-    XPE_ADD64(sum + 2 * at, re);
-    XPE_ADD64(sum + 2 * at + 1, im);
-}
-
-XPE_HD xpe_c32 divided(xpe_c32 t, xpe_c32 patch, float eps, float factor)
-{
-    return xpe_mul(t, xpe_scale(xpe_divider(patch, eps), factor));
-}
 
 XPE_KERNEL(k_copies_store, k_copies_store_args)
 {
@@ -84,7 +55,6 @@ XPE_KERNEL(k_copies_store, k_copies_store_args)
     {
         xpe_group g = xpe_group_of(b, &p.chunk);
         int64_t plane = (int64_t)p.chunk.n * p.chunk.n;
-        k_unit unit_r = p.unit_r[g.mode], unit_s = p.unit_s[g.mode];
         XPE_THREADS(t)
         {
             if (t < XPE_GROUP)
@@ -92,24 +62,14 @@ XPE_KERNEL(k_copies_store, k_copies_store_args)
         }
         XPE_THREADS(t)
         {
-            int64_t i = g.pixel + t, r_re = 0, r_im = 0, s_re = 0, s_im = 0;
-            for (int64_t c = g.begin; i < plane && c < g.end; c++) {
-                int64_t f = p.chunk.frame + c, at = (g.mode * p.chunk.block + f) * plane + i;
-                xpe_c32 s = p.s[at], r;
-                r = divided(p.field[g.mode * p.chunk.stride + c * plane + i],
-                            p.image[xpe_place_of(p.place, f, p.chunk.n, (int)i)], p.patch_eps, p.factor);
-                s_re += xpe_fix(s.re, unit_s.magic, unit_s.bias);
-                s_im += xpe_fix(s.im, unit_s.magic, unit_s.bias);
-                r = xpe_blend(s, r, p.one_minus_alpha);
-                r_re += xpe_fix(r.re, unit_r.magic, unit_r.bias);
-                r_im += xpe_fix(r.im, unit_r.magic, unit_r.bias);
-                s = xpe_retreat(s, r, p.two_rho);
-                p.s[at] = s;
-                XPE_MAX32(most + (c - g.begin), xpe_order_bits(xpe_energy(s)));
-            }
+            int i = g.pixel + t;
+            xpe_copy_sums sums = {0, 0, 0, 0};
+            for (int64_t c = g.begin; i < plane && c < g.end; c++)
+                XPE_MAX32(most + (c - g.begin), xpe_store_copy(&p, g.mode, p.chunk.frame + c, i,
+                                                               p.field[g.mode * p.chunk.stride + c * plane + i], &sums));
             if (i < plane) {
-                add_sum(p.sum_s, g.mode * plane + i, s_re, s_im);
-                add_sum(p.sum_r, g.mode * plane + i, r_re, r_im);
+                xpe_add_sum(p.sum_s, g.mode * plane + i, sums.s_re, sums.s_im);
+                xpe_add_sum(p.sum_r, g.mode * plane + i, sums.r_re, sums.r_im);
             }
         }
         XPE_THREADS(t)
@@ -157,7 +117,7 @@ XPE_KERNEL(k_settle, k_settle_args)
                 XPE_PIXELS(i, s, t)
                 {
                     int64_t at = (k * p.chunk.block + f) * plane + i;
-                    p.copies.s[at] = xpe_scale(settled(&p.copies, p.copies.s[at], k * plane + i), p.scale);
+                    p.copies.s[at] = xpe_scale(xpe_settled(&p.copies, p.copies.s[at], k * plane + i), p.scale);
                 }
         }
     }
@@ -187,19 +147,15 @@ XPE_KERNEL(k_back, k_back_args)
         int64_t plane = (int64_t)p.chunk.n * p.chunk.n;
         XPE_THREADS(t)
         {
-            int64_t i = g.pixel + t, re = 0, im = 0;
+            int i = g.pixel + t;
+            int64_t re = 0, im = 0;
             for (int64_t c = g.begin; i < plane && c < g.end; c++) {
-                xpe_c32 w = p.field[c * plane + i];
-                if (p.chunk.modes)
-                    w = divided(w, p.image[xpe_place_of(p.place, p.chunk.frame + c, p.chunk.n, (int)i)], p.patch_eps,
-                                p.factor);
-                else
-                    w = xpe_scale(w, p.factor);
+                xpe_c32 w = xpe_back_value(&p, p.chunk.frame + c, i, p.field[c * plane + i]);
                 re += xpe_fix(w.re, p.unit.magic, p.unit.bias);
                 im += xpe_fix(w.im, p.unit.magic, p.unit.bias);
             }
             if (i < plane)
-                add_sum(p.sum, i, re, im);
+                xpe_add_sum(p.sum, i, re, im);
         }
     }
 }

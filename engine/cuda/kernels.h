@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define XPE_SEGMENT 4096 /* pixels */
+#define XPE_SEGMENT 2048 /* pixels */
 #define XPE_GROUP 16     /* frames that one thread adds up before it touches a sum */
 #define XPE_MODES_MAX 64
 
@@ -32,6 +32,7 @@ typedef struct k_chunk {
     int64_t frame, count; /* of the block */
     int64_t block;
     int64_t stride;       /* of fields */
+    const xpe_c32 *twiddle; /* [n] exp(-2 pi i k / n), for transforms of our own */
 } k_chunk;
 
 /* Where patches lie. */
@@ -106,6 +107,7 @@ typedef struct k_store_args {
     const xpe_c32 *field, *divider;
     const float *weight;
     xpe_c32 *v;
+    const xpe_c32 *z; /* not NULL: v += 2 rho z comes first */
     float one_minus_alpha, two_rho;
     int64_t *sum_w, *sum_v, *sum_l; /* [mode][window]; V and L may be NULL */
     int64_t window;                 /* pixels */
@@ -277,8 +279,17 @@ typedef struct k_check_args {
     X(copies_load) X(impose) X(copies_store) X(deviation) X(settle) X(fill) X(patch) X(residual)   \
     X(back) X(average) X(unfix) X(add) X(mode_average) X(mode_deviation) X(mode_energy)            \
     X(mode_derive) X(check)
+/* Kernels that transform as well (k_chain.cu), by the arguments of the one that does the rest. */
+#define XPE_CUDA_CHAIN_LIST(X)                                                                     \
+    X(rows_product, product) X(rows_load, load) X(rows_copies, copies_load)                        \
+    X(columns_misfit, misfit) X(columns_replace, replace) X(columns_impose, impose)                \
+    X(columns_residual, residual)                                                                  \
+    X(rows_store, store) X(rows_copies_store, copies_store) X(rows_back, back)
 #define X(name) cudaError_t xpe_cuda_k_##name(const k_##name##_args *args, cudaStream_t stream);
 XPE_CUDA_KERNEL_LIST(X)
+#undef X
+#define X(name, args_of) cudaError_t xpe_cuda_k_##name(const k_##args_of##_args *args, cudaStream_t stream);
+XPE_CUDA_CHAIN_LIST(X)
 #undef X
 
 #ifdef __cplusplus

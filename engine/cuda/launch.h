@@ -10,6 +10,8 @@
  *                                         barrier behind it.  Values that live from one phase to the next are in
  *                                         XPE_SHARED memory.  No break, no return, no phase inside a phase
  *   XPE_SHARED(type, name, count);        memory of a block, undefined at first
+ *   XPE_PRIVATE(type, name, count);       count values of each thread that live from one phase to the next: registers on a
+ *                                         GPU, so they are indexed by constants; XPE_MINE(name, t) is the array of thread t
  *   XPE_ADD64(int64_t *to, int64_t x)     atomic in the whole device; order-free because integers are
  *   XPE_MAX32(int32_t *to, int32_t x)     the same for a maximum, in device or shared memory
  *   XPE_LAUNCH(name, count, stream, args) enqueues; args points at the struct, which is copied.  The outcome is
@@ -35,6 +37,9 @@
 #define XPE_THREADS(t)                                                                             \
     for (int t = (int)threadIdx.x, xpe_once = 1; xpe_once; xpe_once = 0, __syncthreads())
 #define XPE_SHARED(type, name, count) __shared__ type name[count]
+#define XPE_PRIVATE(type, name, count) type name[count]
+#define XPE_MINE(name, t) (&(name)[0 * (t)])
+#define XPE_UNROLL _Pragma("unroll")
 #define XPE_ADD64(to, x) atomicAdd((unsigned long long *)(to), (unsigned long long)(x))
 /* Looks first: after the first few pixels of a frame hardly any is a new maximum. */
 #define XPE_MAX32(to, x)                                                                           \
@@ -52,6 +57,9 @@
 
 #else
 #define XPE_DEVICE static inline
+#define XPE_PRIVATE(type, name, count) type name[XPE_BLOCK][count]
+#define XPE_MINE(name, t) ((name)[t])
+#define XPE_UNROLL
 #include <xpe_emu_launch.h>
 #endif
 

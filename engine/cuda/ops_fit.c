@@ -3,6 +3,15 @@
 #include "chunk.h"
 #include "fft.h"
 
+/* Far fields of the product and their misfit, a partial a segment. */
+static bool far_misfit(xpe_team *team, int device, const k_product_args *product, const k_misfit_args *misfit)
+{
+    if (xpe_cuda_own(team->n))
+        return XPE_RUN(team, device, rows_product, product) && XPE_RUN(team, device, columns_misfit, misfit);
+    return XPE_RUN(team, device, product, product) &&
+           xpe_cuda_fft_run(team, device, product->field, product->chunk.modes, -1) && XPE_RUN(team, device, misfit, misfit);
+}
+
 static void measure_error(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
 {
     xpe_cuda_device *d = &team->devices[device];
@@ -14,36 +23,33 @@ static void measure_error(xpe_team *team, int device, const xpe_fit_args *a, k_c
     k_misfit_args misfit = {chunk, xpe_data(a->y), d->field[0], d->partial};
     k_finish_args finish = {.chunk = chunk, .partial = d->partial, .out = xpe_data(a->misfit), .step = 1};
 
-    if (!XPE_RUN(team, device, product, &product))
-        return;
-    xpe_fft_run(team, device, d->field[0], a->modes, -1);
-    if (!team->failed && XPE_RUN(team, device, misfit, &misfit))
+    if (far_misfit(team, device, &product, &misfit))
         (void)XPE_RUN(team, device, finish, &finish);
     team->transforms += chunk.count * a->modes;
 }
 
-static bool load_patches(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
+static k_load_args load_args(const xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
 {
-    k_load_args load = {.chunk = chunk,
-                        .place = xpe_place(a->first, a->cols),
-                        .v = xpe_data(a->v),
-                        .z = a->flags & XPE_FIT_UPDATE ? xpe_data(a->z) : NULL,
-                        .probe = a->flags & XPE_FIT_PATCH ? xpe_data(a->probe) : NULL,
-                        .two_rho = a->two_rho,
-                        .field = team->devices[device].field[0]};
-
-    return XPE_RUN(team, device, load, &load);
+    return (k_load_args){.chunk = chunk,
+                         .place = xpe_place(a->first, a->cols),
+                         .v = xpe_data(a->v),
+                         .z = a->flags & XPE_FIT_UPDATE ? xpe_data(a->z) : NULL,
+                         .probe = a->flags & XPE_FIT_PATCH ? xpe_data(a->probe) : NULL,
+                         .two_rho = a->two_rho,
+                         .field = team->devices[device].field[0]};
 }
 
-static void store_patches(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
+static bool store_patches(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
 {
     const xpe_sums *sums = a->sums;
+    bool own = xpe_cuda_own(team->n);
     k_store_args store = {.chunk = chunk,
                           .place = xpe_place(a->first, a->cols),
                           .field = team->devices[device].field[0],
                           .divider = xpe_data(a->divider),
                           .weight = xpe_data(a->weight),
                           .v = xpe_data(a->v),
+                          .z = own && (a->flags & XPE_FIT_UPDATE) ? xpe_data(a->z) : NULL,
                           .one_minus_alpha = a->one_minus_alpha,
                           .two_rho = a->two_rho,
                           .sum_w = sums->array[XPE_SUM_A],
@@ -57,24 +63,32 @@ static void store_patches(xpe_team *team, int device, const xpe_fit_args *a, k_c
         xpe_units(store.unit_v, a->unit_v, a->modes);
     if (store.sum_l)
         xpe_units(store.unit_l, a->unit_l, a->modes);
-    if (xpe_clear(team, device, store.v_energy + chunk.frame, (size_t)chunk.count * sizeof(float)))
-        (void)XPE_RUN(team, device, store, &store);
+    if (!xpe_clear(team, device, store.v_energy + chunk.frame, (size_t)chunk.count * sizeof(float)))
+        return false;
+    return own ? XPE_RUN(team, device, rows_store, &store) : XPE_RUN(team, device, store, &store);
 }
 
-static void fit_patches(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
+static bool fit_patches(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
 {
     xpe_cuda_device *d = &team->devices[device];
+    k_load_args load = load_args(team, device, a, chunk);
     k_replace_args replace = {chunk, xpe_data(a->y), d->field[0]};
 
-    if (!load_patches(team, device, a, chunk))
-        return;
-    xpe_fft_run(team, device, d->field[0], a->modes, -1);
-    if (team->failed || !XPE_RUN(team, device, replace, &replace))
-        return;
-    xpe_fft_run(team, device, d->field[0], a->modes, +1);
-    if (!team->failed)
-        store_patches(team, device, a, chunk);
     team->transforms += 2 * chunk.count * a->modes;
+    if (xpe_cuda_own(team->n))
+        return XPE_RUN(team, device, rows_load, &load) && XPE_RUN(team, device, columns_replace, &replace) &&
+               store_patches(team, device, a, chunk);
+    return XPE_RUN(team, device, load, &load) && xpe_cuda_fft_run(team, device, d->field[0], a->modes, -1) &&
+           XPE_RUN(team, device, replace, &replace) && xpe_cuda_fft_run(team, device, d->field[0], a->modes, +1) &&
+           store_patches(team, device, a, chunk);
+}
+
+/* Step 2 of the last iteration, which no step 1 follows. */
+static bool update_patches(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
+{
+    k_load_args load = load_args(team, device, a, chunk);
+
+    return XPE_RUN(team, device, load, &load);
 }
 
 static void sum_coverage(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
@@ -89,29 +103,36 @@ static void sum_coverage(xpe_team *team, int device, const xpe_fit_args *a, k_ch
     (void)XPE_RUN(team, device, cover, &cover);
 }
 
+/* Bytes of device memory by design, a pixel of a frame; docs/performance.md tells where they come from. */
+static int64_t bytes_a_pixel(const xpe_fit_args *a, bool own)
+{
+    int64_t k = a->modes, bytes = 0, sums = 16 + (a->flags & XPE_FIT_SUM_V ? 16 : 0) + (a->flags & XPE_FIT_SUM_L ? 8 : 0);
+
+    if (a->flags & XPE_FIT_ERROR)
+        bytes += 4 + (own ? 16 * k : 8 + 48 * k);
+    if (a->flags & XPE_FIT_PATCH)
+        bytes += 4 + (own ? 24 + 32 * k : 32 + 96 * k) + sums * k;
+    else if (a->flags & XPE_FIT_UPDATE)
+        bytes += 16;
+    return bytes;
+}
+
 static void fit_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
 {
     const xpe_fit_args *a = &op->args.fit;
     k_chunk chunk = xpe_chunk(team, device, a->batch, a->modes, index);
-    int64_t k = a->modes, pixel = 0;
 
     if (a->flags & XPE_FIT_ERROR)
         measure_error(team, device, a, chunk);
     if (team->failed)
         return;
     if (a->flags & XPE_FIT_PATCH)
-        fit_patches(team, device, a, chunk);
+        (void)fit_patches(team, device, a, chunk);
     else if (a->flags & XPE_FIT_UPDATE)
-        (void)load_patches(team, device, a, chunk);
+        (void)update_patches(team, device, a, chunk);
     else if (a->flags & XPE_FIT_SUM_L)
         sum_coverage(team, device, a, chunk);
-    /* a transform reads and writes a field twice; the kernels read and write it, amplitudes, patches and sums */
-    if (a->flags & XPE_FIT_ERROR)
-        pixel += 8 + 4 + k * (8 + 32 + 8);
-    if (a->flags & XPE_FIT_PATCH)
-        pixel += 24 + 4 + 16 + k * (8 + 64 + 16 + 8) + k * (a->flags & XPE_FIT_SUM_V ? 32 : 0) +
-                 k * (a->flags & XPE_FIT_SUM_L ? 16 : 0) + 32 * k;
-    team->bytes_moved += pixel * chunk.count * team->n * team->n;
+    team->bytes_moved += bytes_a_pixel(a, xpe_cuda_own(team->n)) * chunk.count * team->n * team->n;
 }
 
 void xpe_cuda_fit(xpe_team *team, int device, const xpe_fit_args *args)
@@ -166,10 +187,7 @@ static void search_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_
                             .rows = a->rows,
                             .cols = a->cols};
 
-    if (!XPE_RUN(team, device, product, &product))
-        return;
-    xpe_fft_run(team, device, d->field[0], a->modes, -1);
-    if (!team->failed && XPE_RUN(team, device, misfit, &misfit))
+    if (far_misfit(team, device, &product, &misfit))
         (void)XPE_RUN(team, device, finish, &finish);
     team->transforms += chunk.count * a->modes;
 }

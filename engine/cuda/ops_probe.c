@@ -12,6 +12,7 @@ static k_copies copies(const xpe_copy_state *c, bool pending)
                       .two_rho = c->two_rho};
 }
 
+/* Fields of the modes and of the copies; rows only where transforms are our own, which do columns when they are needed. */
 static bool far_fields(xpe_team *team, int device, const xpe_probe_args *a, k_chunk chunk)
 {
     xpe_cuda_device *d = &team->devices[device];
@@ -26,14 +27,13 @@ static bool far_fields(xpe_team *team, int device, const xpe_probe_args *a, k_ch
                                .image = xpe_data(a->image),
                                .field = d->field[1]};
 
-    if (!XPE_RUN(team, device, product, &product) || !XPE_RUN(team, device, copies_load, &load))
-        return false;
-    for (int i = 0; i < 2 && !team->failed; i++)
-        xpe_fft_run(team, device, d->field[i], a->modes, -1);
-    return !team->failed;
+    if (xpe_cuda_own(team->n))
+        return XPE_RUN(team, device, rows_product, &product) && XPE_RUN(team, device, rows_copies, &load);
+    return XPE_RUN(team, device, product, &product) && XPE_RUN(team, device, copies_load, &load) &&
+           xpe_cuda_fft_run(team, device, d->field[0], a->modes, -1) && xpe_cuda_fft_run(team, device, d->field[1], a->modes, -1);
 }
 
-static void store_copies(xpe_team *team, int device, const xpe_probe_args *a, k_chunk chunk)
+static bool store_copies(xpe_team *team, int device, const xpe_probe_args *a, k_chunk chunk)
 {
     k_copies_store_args store = {.chunk = chunk,
                                  .place = xpe_place(a->first, a->cols),
@@ -52,8 +52,8 @@ static void store_copies(xpe_team *team, int device, const xpe_probe_args *a, k_
     xpe_units(store.unit_s, a->unit_s, a->modes);
     for (int k = 0; k < a->modes; k++)
         if (!xpe_clear(team, device, store.s_energy + k * chunk.block + chunk.frame, (size_t)chunk.count * sizeof(float)))
-            return;
-    (void)XPE_RUN(team, device, copies_store, &store);
+            return false;
+    return xpe_cuda_own(team->n) ? XPE_RUN(team, device, rows_copies_store, &store) : XPE_RUN(team, device, copies_store, &store);
 }
 
 static void probe_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
@@ -63,14 +63,17 @@ static void probe_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t
     k_chunk chunk = xpe_chunk(team, device, a->batch, a->modes, index);
     k_impose_args impose = {chunk, xpe_data(a->y), d->field[0], d->field[1]};
 
-    if (!far_fields(team, device, a, chunk) || !XPE_RUN(team, device, impose, &impose))
-        return;
-    xpe_fft_run(team, device, d->field[1], a->modes, +1);
-    if (!team->failed)
-        store_copies(team, device, a, chunk);
+    bool own = xpe_cuda_own(team->n);
+
     team->transforms += 3 * chunk.count * a->modes;
-    /* patches three times, amplitudes; a mode: two fields loaded, three transforms, imposed, copies read and written */
-    team->bytes_moved += (24 + 4 + a->modes * (8 + 24 + 96 + 24 + 8 + 16)) * chunk.count * team->n * team->n;
+    /* docs/performance.md */
+    team->bytes_moved += (4 + a->modes * (own ? 24 + 24 + 8 + 16 : 8 + 24 + 96 + 24 + 8 + 16)) * chunk.count * team->n * team->n;
+    if (!far_fields(team, device, a, chunk))
+        return;
+    if (own ? !XPE_RUN(team, device, columns_impose, &impose)
+            : !XPE_RUN(team, device, impose, &impose) || !xpe_cuda_fft_run(team, device, d->field[1], a->modes, +1))
+        return;
+    (void)store_copies(team, device, a, chunk);
 }
 
 void xpe_cuda_probe_fit(xpe_team *team, int device, const xpe_probe_args *args)
@@ -150,18 +153,17 @@ static void back_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t 
                         .sum = a->sums->array[XPE_SUM_A]};
 
     xpe_units(&back.unit, a->unit, 1);
-    if (a->modes) {
-        if (!XPE_RUN(team, device, product, &product))
-            return;
-        xpe_fft_run(team, device, d->field[0], a->modes, -1);
-    }
-    if (team->failed || !xpe_clear(team, device, residual.nonzero + chunk.frame, (size_t)chunk.count * sizeof(float)) ||
-        !XPE_RUN(team, device, residual, &residual))
-        return;
-    xpe_fft_run(team, device, d->field[0], 1, +1);
-    if (!team->failed)
-        (void)XPE_RUN(team, device, back, &back);
     team->transforms += chunk.count * (a->modes + 1);
+    if (!xpe_clear(team, device, residual.nonzero + chunk.frame, (size_t)chunk.count * sizeof(float)))
+        return;
+    if (xpe_cuda_own(team->n))
+        (void)((!a->modes || XPE_RUN(team, device, rows_product, &product)) &&
+               XPE_RUN(team, device, columns_residual, &residual) && XPE_RUN(team, device, rows_back, &back));
+    else
+        (void)((!a->modes || (XPE_RUN(team, device, product, &product) &&
+                              xpe_cuda_fft_run(team, device, d->field[0], a->modes, -1))) &&
+               XPE_RUN(team, device, residual, &residual) && xpe_cuda_fft_run(team, device, d->field[0], 1, +1) &&
+               XPE_RUN(team, device, back, &back));
 }
 
 void xpe_cuda_back(xpe_team *team, int device, const xpe_back_args *args)

@@ -120,6 +120,7 @@ typedef struct xpe_cuda_device {
     xpe_c32 *field[2]; /* [modes][frames][n][n]; the second only for an estimated probe */
     double *partial;   /* [frames][segments] */
     int64_t *partial_masked;
+    xpe_c32 *twiddle;  /* [n], see kernels.h; of transforms of our own */
     char *fft_area;
     size_t fft_bytes;
 } xpe_cuda_device;
