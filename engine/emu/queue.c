@@ -16,7 +16,6 @@
 #include <time.h>
 
 #define IDLE_LIMIT_S 1.0
-#define EVENT_LIVE 0x65766e74u
 
 /* A point in a stream's order. */
 struct xpe_emu_mark {
@@ -28,7 +27,6 @@ struct xpe_emu_mark {
 
 struct CUevent_st {
     struct CUevent_st *next;
-    unsigned live;
     int device;
     xpe_emu_mark *mark; /* of its last record, or NULL */
 };
@@ -332,9 +330,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 static struct CUevent_st *event_of(const char *call, cudaEvent_t event)
 {
-    if (!event || event->live != EVENT_LIVE)
-        xpe_emu_die("%s: %p is no event, or has been destroyed", call, (void *)event);
-    return event;
+    for (struct CUevent_st *e = events; e; e = e->next)
+        if (e == event)
+            return e;
+    xpe_emu_die("%s: %p is no event, or has been destroyed", call, (void *)event);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
@@ -367,7 +366,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
         rc = xpe_emu.devices[xpe_emu_current()].lost ? cudaErrorLaunchFailure : cudaSuccess;
         if (rc == cudaSuccess) {
             *out = need(calloc(1, sizeof **out));
-            (*out)->live = EVENT_LIVE;
             (*out)->next = events;
             events = *out;
             (*out)->device = xpe_emu_current();
@@ -385,7 +383,6 @@ static void event_free(struct CUevent_st *event)
     while (*at != event)
         at = &(*at)->next;
     *at = event->next;
-    event->live = 0;
     mark_release(event->mark);
     free(event);
     xpe_emu.live.events--;
