@@ -1,286 +1,13 @@
 /* See oracle.h.  Symbols and steps are those of docs/algorithm.md. */
-#include "oracle.h"
+#include "oracle_state.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PI 3.14159265358979323846
-#define TINY 1e-6
-
-static double square(xpt_c a)
-{
-    return creal(a) * creal(a) + cimag(a) * cimag(a);
-}
-
-static double energy(const xpt_c *a, int64_t count)
-{
-    double sum = 0;
-
-    for (int64_t i = 0; i < count; i++)
-        sum += square(a[i]);
-    return sum;
-}
-
-/* ------------------------------------------------------------------------------------------ transform */
-
-struct xpt_dft {
-    int64_t n;
-    xpt_c *forward; /* [n][n] */
-    xpt_c *scratch;
-};
-
-xpt_dft *xpt_dft_create(int64_t n)
-{
-    xpt_dft *t = xpt_new(1, sizeof *t);
-
-    t->n = n;
-    t->forward = xpt_new((size_t)(n * n), sizeof *t->forward);
-    t->scratch = xpt_new((size_t)(n * n), sizeof *t->scratch);
-    for (int64_t f = 0; f < n; f++)
-        for (int64_t i = 0; i < n; i++) {
-            int64_t turns = (f - n / 2) * (i - n / 2) % n;
-            t->forward[f * n + i] = cexp(CMPLX(0, -2 * PI * (double)turns / (double)n)) / sqrt((double)n);
-        }
-    return t;
-}
-
-void xpt_dft_destroy(xpt_dft *t)
-{
-    if (!t)
-        return;
-    free(t->forward);
-    free(t->scratch);
-    free(t);
-}
-
-/* out[f][j] = sum_i m[f][i] in[j][i]: the transform of every row, transposed */
-static void transform_rows(const xpt_dft *t, xpt_c *out, const xpt_c *in, int sign)
-{
-    int64_t n = t->n;
-
-    for (int64_t f = 0; f < n; f++)
-        for (int64_t j = 0; j < n; j++) {
-            double re = 0, im = 0;
-            for (int64_t i = 0; i < n; i++) {
-                double mr = creal(t->forward[f * n + i]), mi = -sign * cimag(t->forward[f * n + i]);
-                double ar = creal(in[j * n + i]), ai = cimag(in[j * n + i]);
-                re += mr * ar - mi * ai;
-                im += mr * ai + mi * ar;
-            }
-            out[f * n + j] = CMPLX(re, im);
-        }
-}
-
-void xpt_dft_run(const xpt_dft *t, xpt_c *field, int sign)
-{
-    transform_rows(t, t->scratch, field, sign);
-    transform_rows(t, field, t->scratch, sign);
-}
-
-/* -------------------------------------------------------------------------------------------- state */
-
-typedef struct oracle {
-    const xpt_case *c;
-    const xpe_stage *stage;
-    xpt_trap trap;
-    xpt_dft *dft;
-    int64_t n, plane, frames, rows, cols, *first;
-    bool known;
-    int modes;
-    double q, *y;        /* [J][n][n], -1 = masked */
-    xpt_c *v, *s;        /* [J][n][n], [mode][J][n][n] */
-    xpt_c *d, *d_old;    /* [mode][n][n] */
-    xpt_c *x, *z;
-    double *share, *d_eps, *weight, *cover; /* cover: [mode][rows][cols], / (1 + 1e-6) */
-    double *cover_eps;                      /* [mode][2]: of the two halves where they differ */
-} oracle;
-
-static double shrink(const oracle *o)
-{
-    return o->trap == XPT_SHRINK_NONE ? 1 : 1 / (1 + TINY);
-}
-
-static double guard(const oracle *o, double total, double count)
-{
-    if (o->trap == XPT_GUARD_NONE)
-        return 0;
-    return o->trap == XPT_GUARD_SQUARE ? TINY * total / count : TINY * sqrt(total / count);
-}
-
-static xpt_c divide(xpt_c a, xpt_c b, double eps)
-{
-    double size = square(b) + eps;
-
-    return size > 0 ? a * conj(b) / size : 0;
-}
-
 static xpt_c *at_patch(const oracle *o, xpt_c *image, int64_t j, int64_t i)
 {
     return image + (o->first[2 * j] + i / o->n) * o->cols + o->first[2 * j + 1] + i % o->n;
-}
-
-/* ------------------------------------------------------------------------------- filters on the host */
-
-static int64_t mirror(int64_t i, int64_t n)
-{
-    while (i < 0 || i >= n)
-        i = i < 0 ? -1 - i : 2 * n - 1 - i;
-    return i;
-}
-
-static xpt_c tap_sum(const oracle *o, const xpt_c *line, int64_t i, int64_t n, int64_t stride)
-{
-    int radius = o->trap == XPT_GAUSS_SHORT ? 3 : 4;
-    double total = 0;
-    xpt_c sum = 0;
-
-    for (int d = -radius; d <= radius; d++) {
-        double k = exp(-0.5 * d * d);
-        total += k;
-        if (o->trap == XPT_GAUSS_ZERO && (i + d < 0 || i + d >= n))
-            continue;
-        sum += k * line[mirror(i + d, n) * stride];
-    }
-    return sum / total;
-}
-
-static void gauss(const oracle *o, xpt_c *image, int64_t rows, int64_t cols)
-{
-    xpt_c *copy = xpt_new((size_t)(rows * cols), sizeof *copy);
-
-    for (int64_t i = 0; i < rows * cols; i++)
-        copy[i] = tap_sum(o, image + i % cols, i / cols, rows, cols);
-    for (int64_t i = 0; i < rows * cols; i++)
-        image[i] = tap_sum(o, copy + i / cols * cols, i % cols, cols, 1);
-    free(copy);
-}
-
-/* The uncentred transform is the centred one with a checkerboard before and after. */
-static void fresnel(const oracle *o, xpt_c *field)
-{
-    int64_t n = o->n;
-    double sign = o->trap == XPT_FRESNEL_PLUS ? 1 : -1;
-
-    if (o->q == 0)
-        return;
-    xpt_dft_run(o->dft, field, -1);
-    for (int64_t i = 0; i < o->plane; i++) {
-        double fy = (double)(i / n - n / 2) / (double)n, fx = (double)(i % n - n / 2) / (double)n;
-        if (o->trap == XPT_FRESNEL_SHIFTED) {
-            fy = (double)(i / n < n / 2 ? i / n : i / n - n) / (double)n;
-            fx = (double)(i % n < n / 2 ? i % n : i % n - n) / (double)n;
-        }
-        field[i] *= cexp(CMPLX(0, sign * PI * o->q * (fx * fx + fy * fy)));
-    }
-    xpt_dft_run(o->dft, field, +1);
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(const double *a, int64_t count)
-{
-    double *copy = xpt_new((size_t)count, sizeof *copy), middle;
-
-    memcpy(copy, a, (size_t)count * sizeof *copy);
-    qsort(copy, (size_t)count, sizeof *copy, by_size);
-    middle = count % 2 ? copy[count / 2] : (copy[count / 2 - 1] + copy[count / 2]) / 2;
-    free(copy);
-    return middle;
-}
-
-/* -------------------------------------------------------------------------------------------- start */
-
-static void start_probe(oracle *o)
-{
-    xpt_c *field = xpt_new((size_t)o->plane, sizeof *field);
-
-    for (int64_t j = 0; j < o->frames; j++) {
-        for (int64_t i = 0; i < o->plane; i++)
-            field[i] = fmax(0, o->y[j * o->plane + i]);
-        xpt_dft_run(o->dft, field, +1);
-        for (int64_t i = 0; i < o->plane; i++)
-            o->d[i] += field[i] / (double)o->frames * shrink(o);
-    }
-    if (o->trap == XPT_GAUSS_BEFORE_FRESNEL)
-        gauss(o, o->d, o->n, o->n);
-    fresnel(o, o->d);
-    if (o->trap != XPT_GAUSS_BEFORE_FRESNEL)
-        gauss(o, o->d, o->n, o->n);
-    free(field);
-}
-
-static double frame_energy(const oracle *o, int64_t j)
-{
-    double sum = 0;
-
-    for (int64_t i = 0; i < o->plane; i++)
-        sum += pow(fmax(0, o->y[j * o->plane + i]), 2);
-    return sum;
-}
-
-/* Exact zeros become the median. */
-static void fill_zeros(const oracle *o, double *image)
-{
-    int64_t pixels = o->rows * o->cols, covered = 0;
-    double *copy = xpt_new((size_t)pixels, sizeof *copy), middle;
-
-    for (int64_t i = 0; i < pixels; i++)
-        if (o->trap != XPT_MEDIAN_COVERED || image[i] != 0)
-            copy[covered++] = image[i];
-    middle = median(copy, covered);
-    for (int64_t i = 0; i < pixels && o->trap != XPT_ZEROS_STAY; i++)
-        if (image[i] == 0)
-            image[i] = middle;
-    free(copy);
-}
-
-static void smooth(const oracle *o, double *image)
-{
-    int64_t pixels = o->rows * o->cols;
-    xpt_c *copy = xpt_new((size_t)pixels, sizeof *copy);
-
-    for (int64_t i = 0; i < pixels; i++)
-        copy[i] = fabs(image[i]);
-    gauss(o, copy, o->rows, o->cols);
-    for (int64_t i = 0; i < pixels; i++)
-        image[i] = creal(copy[i]);
-    free(copy);
-}
-
-static void start_object(oracle *o)
-{
-    int64_t pixels = o->rows * o->cols;
-    double *votes = xpt_new((size_t)pixels, sizeof *votes), *hits = xpt_new((size_t)pixels, sizeof *hits), eps, total = 0;
-    double norm = sqrt(energy(o->d, o->plane * (o->trap == XPT_NORM_FIRST_MODE ? 1 : o->modes)));
-
-    for (int64_t j = 0; j < o->frames; j++) {
-        double vote = sqrt(sqrt(frame_energy(o, j)) / norm);
-        for (int64_t i = 0; i < o->plane; i++) {
-            int64_t at = (o->first[2 * j] + i / o->n) * o->cols + o->first[2 * j + 1] + i % o->n;
-            votes[at] += vote;
-            hits[at] += shrink(o);
-        }
-    }
-    for (int64_t i = 0; i < pixels; i++)
-        total += hits[i] * hits[i];
-    eps = guard(o, total, (double)pixels);
-    for (int64_t i = 0; i < pixels; i++)
-        votes[i] = creal(divide(votes[i], hits[i], eps));
-    if (o->trap == XPT_SMOOTH_FIRST)
-        smooth(o, votes);
-    fill_zeros(o, votes);
-    if (o->trap != XPT_SMOOTH_FIRST)
-        smooth(o, votes);
-    for (int64_t i = 0; i < pixels; i++)
-        o->x[i] = votes[i];
-    free(hits);
-    free(votes);
 }
 
 /* ------------------------------------------------------------------------------------------ the modes */
@@ -296,24 +23,24 @@ static void renew_coverage(oracle *o, int k)
     for (int64_t j = 0; j < o->frames; j++)
         for (int64_t i = 0; i < o->plane; i++)
             cover[(o->first[2 * j] + i / o->n) * o->cols + o->first[2 * j + 1] + i % o->n] +=
-                o->weight[k * o->plane + i] * shrink(o);
+                o->weight[k * o->plane + i] * xpt_shrink(o);
     for (int64_t i = 0; i < pixels; i++)
         half[i / o->cols >= o->rows / 2] += cover[i] * cover[i];
     for (int h = 0; h < 2; h++)
         o->cover_eps[2 * k + h] = o->trap == XPT_COVER_GUARD_BAND
-                                      ? guard(o, half[h], (double)(h ? o->rows - o->rows / 2 : o->rows / 2) * (double)o->cols)
-                                      : guard(o, half[0] + half[1], (double)pixels);
+                                      ? xpt_guard(o, half[h], (double)(h ? o->rows - o->rows / 2 : o->rows / 2) * (double)o->cols)
+                                      : xpt_guard(o, half[0] + half[1], (double)pixels);
 }
 
 /* Everything that follows from d. */
 static void renew(oracle *o, bool first_time)
 {
-    double total = 0, all = energy(o->d, o->modes * o->plane);
+    double total = 0, all = xpt_energy(o->d, o->modes * o->plane);
 
     for (int k = 0; k < o->modes; k++) {
-        double e = energy(o->d + k * o->plane, o->plane);
-        o->d_eps[k] = o->trap == XPT_MODE_GUARD_SHARED ? guard(o, all, (double)(o->modes * o->plane))
-                                                       : guard(o, e, (double)o->plane);
+        double e = xpt_energy(o->d + k * o->plane, o->plane);
+        o->d_eps[k] = o->trap == XPT_MODE_GUARD_SHARED ? xpt_guard(o, all, (double)(o->modes * o->plane))
+                                                       : xpt_guard(o, e, (double)o->plane);
         if (o->trap == XPT_COVER_NEVER_RENEWED && !first_time)
             continue;
         o->share[k] = o->trap == XPT_SHARE_OF_NORMS ? sqrt(e) : e;
@@ -334,10 +61,10 @@ static double gain(const oracle *o, double y, double intensity, double mean)
     if (y < 0)
         return 1;
     if (o->trap == XPT_GAIN_RELATIVE)
-        return sqrt(y * y / (intensity + TINY * mean));
+        return sqrt(y * y / (intensity + XPT_TINY_GUARD * mean));
     if (o->trap == XPT_GAIN_OUTSIDE)
-        return y / (sqrt(intensity) + TINY);
-    return sqrt(y * y / (intensity + TINY));
+        return y / (sqrt(intensity) + XPT_TINY_GUARD);
+    return sqrt(y * y / (intensity + XPT_TINY_GUARD));
 }
 
 /* Fields F(m_k p) of frame j into far [modes][n][n]. */
@@ -356,7 +83,7 @@ static void intensities(const oracle *o, double *sum, const xpt_c *far, double *
     for (int64_t i = 0; i < o->plane; i++) {
         sum[i] = 0;
         for (int k = 0; k < o->modes; k++)
-            sum[i] += square(far[k * o->plane + i]);
+            sum[i] += xpt_square(far[k * o->plane + i]);
         *mean += sum[i] / (double)o->plane;
     }
 }
@@ -375,7 +102,7 @@ static void average(oracle *o, xpt_c *image, const xpt_c *patches)
                 *at_patch(o, sum, j, i) += o->weight[k * o->plane + i] * patches[j * o->plane + i];
         for (int64_t i = 0; i < pixels; i++)
             image[i] += o->share[k] *
-                        divide(sum[i], o->cover[k * pixels + i], o->cover_eps[2 * k + (i / o->cols >= o->rows / 2)]);
+                        xpt_divide(sum[i], o->cover[k * pixels + i], o->cover_eps[2 * k + (i / o->cols >= o->rows / 2)]);
     }
     free(sum);
 }
@@ -400,7 +127,7 @@ static void object_step(oracle *o)
                 f[i] *= gain(o, o->y[j * o->plane + i], intensity[i], mean);
             xpt_dft_run(o->dft, f, +1);
             for (int64_t i = 0; i < o->plane; i++)
-                wj[i] += alpha * o->share[k] * divide(f[i], o->d[k * o->plane + i], o->d_eps[k]);
+                wj[i] += alpha * o->share[k] * xpt_divide(f[i], o->d[k * o->plane + i], o->d_eps[k]);
         }
         for (int64_t i = 0; i < o->plane; i++)
             mix[j * o->plane + i] = 2 * wj[i] - v[i];
@@ -425,10 +152,10 @@ static xpt_c *take_patches(oracle *o, double *eps)
     for (int64_t j = 0; j < o->frames; j++)
         for (int64_t i = 0; i < o->plane; i++)
             p[j * o->plane + i] = o->trap == XPT_PATCHES_OF_V ? o->v[j * o->plane + i] : *at_patch(o, image, j, i);
-    eps[0] = eps[1] = guard(o, energy(p, o->frames * o->plane), (double)(o->frames * o->plane));
+    eps[0] = eps[1] = xpt_guard(o, xpt_energy(p, o->frames * o->plane), (double)(o->frames * o->plane));
     if (o->trap == XPT_PATCH_GUARD_BLOCK) {
-        eps[0] = guard(o, energy(p, half * o->plane), (double)(half * o->plane));
-        eps[1] = guard(o, energy(p + half * o->plane, (o->frames - half) * o->plane), (double)((o->frames - half) * o->plane));
+        eps[0] = xpt_guard(o, xpt_energy(p, half * o->plane), (double)(half * o->plane));
+        eps[1] = xpt_guard(o, xpt_energy(p + half * o->plane, (o->frames - half) * o->plane), (double)((o->frames - half) * o->plane));
     }
     return p;
 }
@@ -437,7 +164,7 @@ static xpt_c *take_patches(oracle *o, double *eps)
 static void orthogonalize(oracle *o)
 {
     xpt_c *a = o->d, *b = o->d + o->plane, g = 0;
-    double ea = energy(a, o->plane), eb = energy(b, o->plane), theta;
+    double ea = xpt_energy(a, o->plane), eb = xpt_energy(b, o->plane), theta;
     xpt_c phase;
 
     for (int64_t i = 0; i < o->plane; i++)
@@ -477,11 +204,11 @@ static void add_mode(oracle *o)
         }
         xpt_dft_run(o->dft, back, +1);
         for (int64_t i = 0; i < o->plane; i++)
-            fresh[i] += divide(back[i], p[j * o->plane + i], eps[j >= o->frames / 2]) / (double)o->frames;
+            fresh[i] += xpt_divide(back[i], p[j * o->plane + i], eps[j >= o->frames / 2]) / (double)o->frames;
     }
     if (rest > 0) {
-        fresnel(o, fresh);
-        scale = sqrt(f * energy(o->d, o->modes * o->plane) / energy(fresh, o->plane));
+        xpt_fresnel(o, fresh);
+        scale = sqrt(f * xpt_energy(o->d, o->modes * o->plane) / xpt_energy(fresh, o->plane));
         for (int64_t i = 0; i < o->plane; i++)
             fresh[i] *= scale;
         o->modes++;
@@ -511,7 +238,7 @@ static void replace_outliers(oracle *o, const xpt_c *d)
         double m = 0;
         for (int64_t j = 0; j < o->frames; j++)
             m += cabs(s[j * o->plane] - d[i]) / (double)o->frames;
-        m = m > 0 ? m : TINY;
+        m = m > 0 ? m : XPT_TINY_GUARD;
         for (int64_t j = 0; j < o->frames; j++)
             if (0.6745 * cabs(s[j * o->plane] - d[i]) / m > limit)
                 s[j * o->plane] = d[i];
@@ -548,7 +275,7 @@ static void fit_copy(const oracle *o, xpt_c *r, int64_t j, int k, const xpt_c *f
     }
     xpt_dft_run(o->dft, own, +1);
     for (int64_t i = 0; i < o->plane; i++)
-        r[i] = (1 - alpha) * s[i] + alpha * divide(own[i], p[i], eps);
+        r[i] = (1 - alpha) * s[i] + alpha * xpt_divide(own[i], p[i], eps);
     free(own);
 }
 
@@ -603,7 +330,7 @@ static double data_error(oracle *o)
         intensities(o, intensity, far, &mean);
         for (int64_t i = 0; i < o->plane; i++) {
             double y = o->y[j * o->plane + i];
-            double modelled = sqrt(intensity[i] + (o->trap == XPT_ERROR_GUARDED ? TINY : 0));
+            double modelled = sqrt(intensity[i] + (o->trap == XPT_ERROR_GUARDED ? XPT_TINY_GUARD : 0));
             wrong += y < 0 ? 0 : pow(modelled - y, 2);
             right += y < 0 ? 0 : y * y;
         }
@@ -688,11 +415,11 @@ static void begin(oracle *o, xpt_oracle *out)
     if (d->probe || d->init_probe)
         widen(o->d, d->probe ? d->probe : d->init_probe, o->modes * o->plane);
     else
-        start_probe(o);
+        xpt_start_probe(o);
     if (d->init_object)
         widen(o->x, d->init_object, o->rows * o->cols);
     else
-        start_object(o);
+        xpt_start_object(o);
     for (int64_t j = 0; j < o->frames; j++)
         for (int64_t i = 0; i < o->plane; i++)
             o->v[j * o->plane + i] = *at_patch(o, o->x, j, i);
@@ -763,33 +490,4 @@ void xpt_oracle_destroy(xpt_oracle *o)
     free(o->coverage);
     free(o->errors);
     free(o);
-}
-
-/* ---------------------------------------------------------------------------------------- distances */
-
-static double distance(const xpe_c32 *a, const xpt_c *b, int64_t count, xpt_c scale)
-{
-    double sum = 0;
-
-    for (int64_t i = 0; i < count; i++)
-        sum += square(scale * CMPLX((double)a[i].re, (double)a[i].im) - b[i]);
-    return sqrt(sum / energy(b, count));
-}
-
-double xpt_distance(const xpe_c32 *a, const xpt_c *b, int64_t count)
-{
-    return distance(a, b, count, 1);
-}
-
-double xpt_distance_scaled(const xpe_c32 *a, const xpt_c *b, int64_t count)
-{
-    xpt_c dot = 0;
-    double size = 0;
-
-    for (int64_t i = 0; i < count; i++) {
-        xpt_c x = CMPLX((double)a[i].re, (double)a[i].im);
-        dot += conj(x) * b[i];
-        size += square(x);
-    }
-    return distance(a, b, count, dot / size);
 }

@@ -68,6 +68,8 @@ typedef struct xpt_oracle {
 xpt_oracle *xpt_oracle_run(const xpt_case *c, const xpe_stage *stage, xpt_trap trap);
 void xpt_oracle_destroy(xpt_oracle *o);
 
+double xpt_square(xpt_c a); /* |a|^2 */
+double xpt_energy(const xpt_c *a, int64_t count);
 /* ||a - b|| / ||b||, without and with the best complex scale for a. */
 double xpt_distance(const xpe_c32 *a, const xpt_c *b, int64_t count);
 double xpt_distance_scaled(const xpe_c32 *a, const xpt_c *b, int64_t count);
