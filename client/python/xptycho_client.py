@@ -268,7 +268,9 @@ class Client:
             with self._lose("the way to", absent=True):
                 connection.connect()
             with self._lose():
-                connection.request(method, path, body=data, headers=headers)
+                # What is refused before all of it was sent has its answer nevertheless.
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    connection.request(method, path, body=data, headers=headers)
                 response = connection.getresponse()
                 # http.client takes a head that was cut off for a whole one; what frames the body is missing then.
                 if response.length is None and not response.chunked:

@@ -92,6 +92,13 @@ def test_what_is_refused_carries_the_problem_document(client, scan_file, tmp_pat
         assert (refused.value.status, refused.value.type) == (404, "not-found")
 
 
+def test_a_document_that_is_too_large_is_refused_and_not_tried_again(client, scan_file):
+    for size in (1 << 20, 8 << 20):
+        with pytest.raises(Refused) as refused:
+            client.submit({"scan": {"path": scan_file}, "name": "x" * size})
+        assert (refused.value.status, refused.value.type) == (413, "too-large")
+
+
 def test_a_result_is_refused_before_it_exists(client, slow_scan_file):
     job = client.submit(job_of(slow_scan_file, 100000))["id"]
     with pytest.raises(Refused) as refused:
