@@ -14,7 +14,8 @@
 #define SIDE 16
 #define PLANE (SIDE * SIDE)
 
-/* --------------------------------------------------------------------------------- buffers and queues */
+/* --------------------------------------------------------------------------------- buffers and
+ * queues */
 
 static void new_buffers_are_zero_even_after_dirty_ones(void **state)
 {
@@ -119,7 +120,8 @@ static void waiting_for_nothing_is_fine(void **state)
     t.b->close(t.team);
 }
 
-/* ----------------------------------------------------------------------------------- host transform */
+/* ----------------------------------------------------------------------------------- host
+ * transform */
 
 static void host_transform_of_an_impulse_is_a_plane_wave(void **state)
 {
@@ -132,11 +134,13 @@ static void host_transform_of_an_impulse_is_a_plane_wave(void **state)
     assert_int_equal(t.b->transform(field, SIDE, -1, &err), XPE_OK);
     for (int i = 0; i < PLANE; i++) {
         double phase = -2 * 3.14159265358979323846 * (2 * (i / SIDE) + 3 * (i % SIDE)) / SIDE;
-        assert_true(fabs(field[i].re - cos(phase)) < 1e-14 && fabs(field[i].im - sin(phase)) < 1e-14);
+        assert_true(fabs(field[i].re - cos(phase)) < 1e-14 &&
+                    fabs(field[i].im - sin(phase)) < 1e-14);
     }
     assert_int_equal(t.b->transform(field, SIDE, +1, &err), XPE_OK);
     for (int i = 0; i < PLANE; i++)
-        assert_true(fabs(field[i].re - (i == 2 * SIDE + 3 ? PLANE : 0)) < 1e-11 && fabs(field[i].im) < 1e-11);
+        assert_true(fabs(field[i].re - (i == 2 * SIDE + 3 ? PLANE : 0)) < 1e-11 &&
+                    fabs(field[i].im) < 1e-11);
     t.b->close(t.team);
 }
 

@@ -1,5 +1,5 @@
-/* A run that is held, saved and taken up again has the bits of one that never was (engine.h, "Saving and taking
- * up"; algorithm.md 5). */
+/* A run that is held, saved and taken up again has the bits of one that never was (engine.h,
+ * "Saving and taking up"; algorithm.md 5). */
 #include "engine_run.h"
 
 #include <math.h>
@@ -14,7 +14,8 @@
 
 static const int second_iteration[] = {2};
 
-/* ---------------------------------------------------------------------------------------- the stream */
+/* ---------------------------------------------------------------------------------------- the
+ * stream */
 
 typedef struct tape {
     char *data;
@@ -52,7 +53,8 @@ static xpe_status play(void *arg, void *data, size_t bytes, xpe_error *err)
     return XPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------------ the runs */
+/* ------------------------------------------------------------------------------------------ the
+ * runs */
 
 typedef struct live {
     xpe_problem *problem;
@@ -65,7 +67,8 @@ static live open_run(const xpe_problem_desc *desc, const xpe_stage *stage, int d
     live l;
     xpe_error err;
 
-    if (xpe_problem_create(&l.problem, desc, &err) != XPE_OK || xpe_run_create(&l.run, l.problem, stage, &list, &err) != XPE_OK)
+    if (xpe_problem_create(&l.problem, desc, &err) != XPE_OK ||
+        xpe_run_create(&l.run, l.problem, stage, &list, &err) != XPE_OK)
         fail_msg("%s", err.text);
     return l;
 }
@@ -129,7 +132,8 @@ static xpe_stage stage_of(const kind *k)
 static void assert_ends_as(live l, const xpt_result *right, const char *name, int held_at)
 {
     size_t pixels = (size_t)(right->rows * right->cols), plane = (size_t)(right->n * right->n);
-    xpe_c32 *object = xpt_new(pixels, sizeof *object), *probe = xpt_new((size_t)right->modes * plane, sizeof *probe);
+    xpe_c32 *object = xpt_new(pixels, sizeof *object),
+            *probe = xpt_new((size_t)right->modes * plane, sizeof *probe);
     float *coverage = xpt_new(pixels, sizeof *coverage);
     xpe_error err;
 
@@ -147,7 +151,8 @@ static void assert_ends_as(live l, const xpt_result *right, const char *name, in
 }
 
 /* Steps to `at`, held there. */
-static live run_to(const xpt_case *c, const xpe_stage *stage, int devices, int at, const xpt_result *right)
+static live run_to(const xpt_case *c, const xpe_stage *stage, int devices, int at,
+                   const xpt_result *right)
 {
     live l = open_run(&c->desc, stage, devices, 2);
 
@@ -182,7 +187,8 @@ static void a_held_run_goes_on_with_the_same_bits(void **state)
         for (int at = 1; at < ITERATIONS; at++) {
             xpt_case *c = case_of(&kinds[k]);
             xpe_stage stage = stage_of(&kinds[k]);
-            xpt_result *right = xpt_run_well(&c->desc, &stage, (xpt_division){.devices = 2, .threads = 2});
+            xpt_result *right =
+                xpt_run_well(&c->desc, &stage, (xpt_division){.devices = 2, .threads = 2});
             live l = run_to(c, &stage, 2, at, right);
             go_on(l, at, right);
             assert_false(xpe_run_held(l.run));
@@ -202,7 +208,8 @@ static void a_loaded_run_goes_on_with_the_same_bits_on_any_devices(void **state)
         for (int at = 1; at < ITERATIONS; at++) {
             xpt_case *c = case_of(&kinds[k]);
             xpe_stage stage = stage_of(&kinds[k]);
-            xpt_result *right = xpt_run_well(&c->desc, &stage, (xpt_division){.devices = 1, .threads = 1});
+            xpt_result *right =
+                xpt_run_well(&c->desc, &stage, (xpt_division){.devices = 1, .threads = 1});
             live first = run_to(c, &stage, from[at - 1], at, right), second;
             tape t = {0};
             xpe_error err;
@@ -282,7 +289,8 @@ static void the_stream_does_not_depend_on_the_division(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------ refusals */
+/* ------------------------------------------------------------------------------------------
+ * refusals */
 
 static void a_run_that_is_not_held_cannot_be_saved(void **state)
 {
@@ -357,7 +365,8 @@ static void a_stream_that_ends_early_is_passed_on_and_the_run_still_destroyable(
     }
 }
 
-static void refuse_load(const xpe_problem_desc *desc, const xpe_stage *stage, tape *t, const char *part)
+static void refuse_load(const xpe_problem_desc *desc, const xpe_stage *stage, tape *t,
+                        const char *part)
 {
     live l = open_run(desc, stage, 1, 1);
     xpe_error err;
@@ -370,7 +379,8 @@ static void refuse_load(const xpe_problem_desc *desc, const xpe_stage *stage, ta
 
 static void states_of_another_run_are_refused(void **state)
 {
-    xpt_case *c = case_of(&kinds[3]), *side = xpt_small_create(8, 4, 2, 7), *frames = xpt_small_create(10, 3, 2, 7);
+    xpt_case *c = case_of(&kinds[3]), *side = xpt_small_create(8, 4, 2, 7),
+             *frames = xpt_small_create(10, 3, 2, 7);
     xpe_stage stage = stage_of(&kinds[3]), known = xpt_stage(ITERATIONS), shorter = stage;
     xpt_result *right = xpt_run_well(&c->desc, &stage, (xpt_division){0});
     live l = run_to(c, &stage, 1, 3, right);

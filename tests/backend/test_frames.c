@@ -1,4 +1,5 @@
-/* The operations on frames, through backend.h only: amplitudes, transform chains, sums, updates, copies, search. */
+/* The operations on frames, through backend.h only: amplitudes, transform chains, sums, updates,
+ * copies, search. */
 #include "bench.h"
 #include "engine_run.h"
 #include "oracle.h"
@@ -29,7 +30,8 @@ static void hold(xpe_c32 *out, const xpe_c32 *in, int64_t n, double factor)
     }
 }
 
-/* ------------------------------------------------------------------------------------- one-frame scenes */
+/* ------------------------------------------------------------------------------------- one-frame
+ * scenes */
 
 /* Everything that fit and probe_fit need for `block` frames of SIDE on a window of rows x cols. */
 typedef struct scene {
@@ -37,15 +39,17 @@ typedef struct scene {
     int64_t block, rows, cols;
     int modes;
     int32_t *first;
-    xpe_buffer *first_buffer, *y, *energy, *masked, *v, *image, *z, *probe, *divider, *weight, *misfit, *v_energy;
+    xpe_buffer *first_buffer, *y, *energy, *masked, *v, *image, *z, *probe, *divider, *weight,
+        *misfit, *v_energy;
     xpe_sums *sums;
     xpe_unit unit[4];
 } scene;
 
 static void destroy_scene(scene *s)
 {
-    xpe_buffer *const all[] = {s->first_buffer, s->y,     s->energy,  s->masked, s->v,      s->image,
-                               s->z,            s->probe, s->divider, s->weight, s->misfit, s->v_energy};
+    xpe_buffer *const all[] = {s->first_buffer, s->y,       s->energy, s->masked,  s->v,
+                               s->image,        s->z,       s->probe,  s->divider, s->weight,
+                               s->misfit,       s->v_energy};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         s->t.b->buffer_destroy(all[i]);
@@ -54,9 +58,14 @@ static void destroy_scene(scene *s)
     free(s->first);
 }
 
-static scene make_scene(int threads, int64_t block, int64_t rows, int64_t cols, int modes, uint64_t seed)
+static scene make_scene(int threads, int64_t block, int64_t rows, int64_t cols, int modes,
+                        uint64_t seed)
 {
-    scene s = {.t = xpt_bench_open(1, threads, SIDE, modes), .block = block, .rows = rows, .cols = cols, .modes = modes};
+    scene s = {.t = xpt_bench_open(1, threads, SIDE, modes),
+               .block = block,
+               .rows = rows,
+               .cols = cols,
+               .modes = modes};
     xpt_random r = {seed};
     xpe_error err;
     size_t planes = (size_t)(modes * PLANE);
@@ -64,7 +73,8 @@ static scene make_scene(int threads, int64_t block, int64_t rows, int64_t cols, 
 
     s.first = xpt_new((size_t)block * 2, sizeof *s.first);
     for (int64_t j = 0; j < block; j++) {
-        s.first[2 * j] = (int32_t)(j * (rows - SIDE) / (block > 1 ? block - 1 : 1)); /* sorted by row, as blocks are */
+        s.first[2 * j] = (int32_t)(j * (rows - SIDE) /
+                                   (block > 1 ? block - 1 : 1)); /* sorted by row, as blocks are */
         s.first[2 * j + 1] = (int32_t)xpt_random_below(&r, cols - SIDE + 1);
     }
     for (size_t i = 0; i < planes; i++)
@@ -82,7 +92,9 @@ static scene make_scene(int threads, int64_t block, int64_t rows, int64_t cols, 
     s.misfit = xpt_bench_make(s.t, 0, (size_t)block * 8);
     s.v_energy = xpt_bench_make(s.t, 0, (size_t)block * 4);
     assert_int_equal(s.t.b->sums_create(&s.sums, s.t.team, 0,
-                                        &(xpe_sums_desc){modes, true, true, true, rows, cols, s.first, block, SIDE}, &err),
+                                        &(xpe_sums_desc){modes, true, true, true, rows, cols,
+                                                         s.first, block, SIDE},
+                                        &err),
                      XPE_OK);
     for (int k = 0; k < 4; k++)
         s.unit[k] = xpe_unit_make(64.0, block);
@@ -100,8 +112,15 @@ static void put(const scene *s, xpe_buffer *to, const void *from, size_t bytes)
 static void measure(const scene *s, const float *counts, const uint8_t *mask)
 {
     int64_t *order = xpt_new((size_t)s->block, sizeof *order);
-    xpe_amplitude_args args = {.frames = counts, .type = XPE_F32, .mask = mask, .mask_per_frame = true, .order = order,
-                               .y = s->y, .energy = s->energy, .masked = s->masked, .batch = {0, s->block, s->block}};
+    xpe_amplitude_args args = {.frames = counts,
+                               .type = XPE_F32,
+                               .mask = mask,
+                               .mask_per_frame = true,
+                               .order = order,
+                               .y = s->y,
+                               .energy = s->energy,
+                               .masked = s->masked,
+                               .batch = {0, s->block, s->block}};
 
     for (int64_t j = 0; j < s->block; j++)
         order[j] = j;
@@ -112,10 +131,25 @@ static void measure(const scene *s, const float *counts, const uint8_t *mask)
 
 static void fit(const scene *s, int flags, float one_minus_alpha, float two_rho, int64_t batch)
 {
-    xpe_fit_args args = {.flags = flags, .modes = s->modes, .one_minus_alpha = one_minus_alpha, .two_rho = two_rho,
-                         .cols = s->cols, .first = s->first_buffer, .y = s->y, .v = s->v, .image = s->image, .z = s->z,
-                         .probe = s->probe, .divider = s->divider, .weight = s->weight, .sums = s->sums, .unit_w = s->unit,
-                         .unit_v = s->unit, .unit_l = s->unit, .misfit = s->misfit, .v_energy = s->v_energy};
+    xpe_fit_args args = {.flags = flags,
+                         .modes = s->modes,
+                         .one_minus_alpha = one_minus_alpha,
+                         .two_rho = two_rho,
+                         .cols = s->cols,
+                         .first = s->first_buffer,
+                         .y = s->y,
+                         .v = s->v,
+                         .image = s->image,
+                         .z = s->z,
+                         .probe = s->probe,
+                         .divider = s->divider,
+                         .weight = s->weight,
+                         .sums = s->sums,
+                         .unit_w = s->unit,
+                         .unit_v = s->unit,
+                         .unit_l = s->unit,
+                         .misfit = s->misfit,
+                         .v_energy = s->v_energy};
 
     s->t.b->sums_clear(s->t.team, 0, s->sums);
     for (int64_t at = 0; at < s->block; at += batch) {
@@ -145,11 +179,13 @@ static double inner(const int64_t *a, const xpe_c32 *b, double unit)
     double sum = 0; /* the real part of <a, b> */
 
     for (int i = 0; i < PLANE; i++)
-        sum += xpe_unfix(a[2 * i], unit) * (double)b[i].re + xpe_unfix(a[2 * i + 1], unit) * (double)b[i].im;
+        sum += xpe_unfix(a[2 * i], unit) * (double)b[i].re +
+               xpe_unfix(a[2 * i + 1], unit) * (double)b[i].im;
     return sum;
 }
 
-/* With d = 1 and amplitudes that are masked (g = 1) or 0 (g = 0), step 1 is the projection F* M F. */
+/* With d = 1 and amplitudes that are masked (g = 1) or 0 (g = 0), step 1 is the projection F* M F.
+ */
 static int64_t *project(scene *s, const xpe_c32 *v)
 {
     xpe_c32 ones[PLANE], probe[PLANE], divider[PLANE];
@@ -220,7 +256,9 @@ static void chain_of_transforms_is_the_projection_of_the_definition(void **state
     xpt_dft_run(dft, right, +1);
     got = project(&s, a);
     for (int i = 0; i < PLANE; i++)
-        assert_true(cabs(CMPLX(xpe_unfix(got[2 * i], s.unit[0].unit), xpe_unfix(got[2 * i + 1], s.unit[0].unit)) - right[i]) < 2e-6);
+        assert_true(cabs(CMPLX(xpe_unfix(got[2 * i], s.unit[0].unit),
+                               xpe_unfix(got[2 * i + 1], s.unit[0].unit)) -
+                         right[i]) < 2e-6);
     free(got);
     xpt_dft_destroy(dft);
     destroy_scene(&s);
@@ -270,8 +308,10 @@ static void misfit_is_zero_for_the_true_model_and_the_energy_for_no_counts(void 
         for (int k = 0; k < 2; k++) {
             xpt_c field[PLANE];
             for (int64_t i = 0; i < PLANE; i++) {
-                xpe_c32 p = image[(s.first[2 * j] + i / SIDE) * s.cols + s.first[2 * j + 1] + i % SIDE];
-                field[i] = CMPLX((double)p.re, (double)p.im) * CMPLX((double)d[k * PLANE + i].re, (double)d[k * PLANE + i].im);
+                xpe_c32 p =
+                    image[(s.first[2 * j] + i / SIDE) * s.cols + s.first[2 * j + 1] + i % SIDE];
+                field[i] = CMPLX((double)p.re, (double)p.im) *
+                           CMPLX((double)d[k * PLANE + i].re, (double)d[k * PLANE + i].im);
                 energy[j] += creal(field[i] * conj(field[i]));
             }
             xpt_dft_run(dft, field, -1);
@@ -309,14 +349,16 @@ static void amplitudes_report_energy_and_masked_pixels(void **state)
     measure(&s, counts, mask);
     xpt_bench_read(s.t, energy, s.energy, sizeof energy);
     xpt_bench_read(s.t, masked, s.masked, sizeof masked);
-    assert_true(fabs(energy[0] - PLANE) < 1e-3 && fabs(energy[1] - 2 * (PLANE - 2)) < 1e-3 && fabs(energy[2] - 3 * (PLANE - 1)) < 1e-3);
+    assert_true(fabs(energy[0] - PLANE) < 1e-3 && fabs(energy[1] - 2 * (PLANE - 2)) < 1e-3 &&
+                fabs(energy[2] - 3 * (PLANE - 1)) < 1e-3);
     assert_true(masked[0] == 0 && masked[1] == 2 && masked[2] == 0);
     free(mask);
     free(counts);
     destroy_scene(&s);
 }
 
-/* ---------------------------------------------------------------------------------------------- sums */
+/* ----------------------------------------------------------------------------------------------
+ * sums */
 
 /* The sums of a trip over random patches, all three arrays of both modes. */
 static void all_sums(int threads, int64_t batch, int64_t **out)
@@ -348,7 +390,8 @@ static void all_sums(int threads, int64_t batch, int64_t **out)
                 if (row < 0 || col < 0 || row >= SIDE || col >= SIDE)
                     continue;
                 l += (double)weight[row * SIDE + col];
-                v_sum += (double)weight[row * SIDE + col] * (double)v[j * PLANE + row * SIDE + col].re;
+                v_sum +=
+                    (double)weight[row * SIDE + col] * (double)v[j * PLANE + row * SIDE + col].re;
             }
             assert_true(fabs(xpe_unfix(out[2][at], s.unit[0].unit) - l) < 1e-6);
             assert_true(fabs(xpe_unfix(out[1][2 * at], s.unit[0].unit) - v_sum) < 1e-6);
@@ -371,7 +414,8 @@ static void sums_are_the_same_for_any_threads_and_batches(void **state)
             int64_t *got[6];
             all_sums(threads, batches[b], got);
             for (int i = 0; i < 6; i++) {
-                assert_memory_equal(got[i], right[i], (size_t)(40 * 20 * (i % 3 == 2 ? 1 : 2)) * sizeof **got);
+                assert_memory_equal(got[i], right[i],
+                                    (size_t)(40 * 20 * (i % 3 == 2 ? 1 : 2)) * sizeof **got);
                 free(got[i]);
             }
         }
@@ -391,7 +435,8 @@ static void gathering_adds_the_rows_asked_for(void **state)
     for (int i = 0; i < 40 * 20; i++)
         rows[i] = 1000 + i;
     put(&s, buffer, rows, 40 * 20 * sizeof *rows);
-    s.t.b->sums_gather(s.t.team, buffer, 0, 5 * 20 * sizeof *rows, s.sums, 0, XPE_SUM_REAL, 13, 9); /* rows 13 to 21 to row 5 */
+    s.t.b->sums_gather(s.t.team, buffer, 0, 5 * 20 * sizeof *rows, s.sums, 0, XPE_SUM_REAL, 13,
+                       9); /* rows 13 to 21 to row 5 */
     xpt_bench_wait(s.t);
     xpt_bench_read(s.t, rows, buffer, 40 * 20 * sizeof *rows);
     for (int i = 0; i < 40 * 20; i++) {
@@ -409,7 +454,8 @@ static void gathering_adds_the_rows_asked_for(void **state)
     destroy_scene(&s);
 }
 
-/* ---------------------------------------------------------------------------------------- the updates */
+/* ---------------------------------------------------------------------------------------- the
+ * updates */
 
 static void a_pending_update_is_added_before_the_fit(void **state)
 {
@@ -442,26 +488,34 @@ static void patches_are_cut_where_the_frames_lie(void **state)
     xpt_random_field(&r, image, 24 * 20);
     put(&s, s.image, image, sizeof image);
     for (int64_t at = 0; at < 4; at += 3) {
-        xpe_patch_args args = {.batch = {at, at ? 1 : 3, 4}, .cols = 20, .first = s.first_buffer, .image = s.image, .v = s.v};
+        xpe_patch_args args = {.batch = {at, at ? 1 : 3, 4},
+                               .cols = 20,
+                               .first = s.first_buffer,
+                               .image = s.image,
+                               .v = s.v};
         s.t.b->patches(s.t.team, 0, &args);
     }
     xpt_bench_wait(s.t);
     xpt_bench_read(s.t, out, s.v, sizeof out);
     for (int i = 0; i < 4 * PLANE; i++) {
         int j = i / PLANE, p = i % PLANE;
-        assert_memory_equal(&out[i], &image[(s.first[2 * j] + p / SIDE) * 20 + s.first[2 * j + 1] + p % SIDE], sizeof *out);
+        assert_memory_equal(
+            &out[i], &image[(s.first[2 * j] + p / SIDE) * 20 + s.first[2 * j + 1] + p % SIDE],
+            sizeof *out);
     }
     destroy_scene(&s);
 }
 
-/* ------------------------------------------------------------------------------------------ the probe */
+/* ------------------------------------------------------------------------------------------ the
+ * probe */
 
-/* Trap 5.  A copy whose field is zero but for the centre: with the phase factor 1 there the amplitudes of the
- * modes stay, so the fitted copy is F*(|F(d)|) / p. */
+/* Trap 5.  A copy whose field is zero but for the centre: with the phase factor 1 there the
+ * amplitudes of the modes stay, so the fitted copy is F*(|F(d)|) / p. */
 static void where_the_copys_field_is_zero_the_phase_factor_is_one(void **state)
 {
     scene s = make_scene(1, 1, SIDE, SIDE, 1, 17);
-    xpe_buffer *copy = xpt_bench_make(s.t, 0, PLANE * sizeof(xpe_c32)), *s_energy = xpt_bench_make(s.t, 0, 4);
+    xpe_buffer *copy = xpt_bench_make(s.t, 0, PLANE * sizeof(xpe_c32)),
+               *s_energy = xpt_bench_make(s.t, 0, 4);
     xpe_c32 ones[PLANE], held[PLANE], d[PLANE];
     xpt_c right[PLANE];
     xpt_dft *dft = xpt_dft_create(SIDE);
@@ -475,9 +529,10 @@ static void where_the_copys_field_is_zero_the_phase_factor_is_one(void **state)
     double lost = 0;
 
     (void)state;
-    assert_int_equal(s.t.b->sums_create(&sums, s.t.team, 0,
-                                        &(xpe_sums_desc){1, true, true, true, SIDE, SIDE, NULL, 1, SIDE}, &err),
-                     XPE_OK);
+    assert_int_equal(
+        s.t.b->sums_create(&sums, s.t.team, 0,
+                           &(xpe_sums_desc){1, true, true, true, SIDE, SIDE, NULL, 1, SIDE}, &err),
+        XPE_OK);
     memset(mask, 1, sizeof mask); /* g = 1: A = |G| */
     measure(&s, counts, mask);
     for (int i = 0; i < PLANE; i++)
@@ -490,9 +545,21 @@ static void where_the_copys_field_is_zero_the_phase_factor_is_one(void **state)
     put(&s, s.probe, held, sizeof held);
     s.t.b->sums_clear(s.t.team, 0, sums);
     s.t.b->probe_fit(s.t.team, 0,
-                     &(xpe_probe_args){.modes = 1, .batch = {0, 1, 1}, .copy = {.s = copy}, .one_minus_alpha = 0, .alpha = 1,
-                                       .two_rho = 1, .patch_eps = 1e-6f, .cols = SIDE, .first = s.first_buffer, .y = s.y,
-                                       .image = s.image, .probe = s.probe, .sums = sums, .unit_r = s.unit, .unit_s = s.unit,
+                     &(xpe_probe_args){.modes = 1,
+                                       .batch = {0, 1, 1},
+                                       .copy = {.s = copy},
+                                       .one_minus_alpha = 0,
+                                       .alpha = 1,
+                                       .two_rho = 1,
+                                       .patch_eps = 1e-6f,
+                                       .cols = SIDE,
+                                       .first = s.first_buffer,
+                                       .y = s.y,
+                                       .image = s.image,
+                                       .probe = s.probe,
+                                       .sums = sums,
+                                       .unit_r = s.unit,
+                                       .unit_s = s.unit,
                                        .s_energy = s_energy});
     s.t.b->sums_gather(s.t.team, out, 0, 0, sums, 0, XPE_SUM_A, 0, SIDE);
     xpt_bench_wait(s.t);
@@ -503,12 +570,15 @@ static void where_the_copys_field_is_zero_the_phase_factor_is_one(void **state)
     for (int i = 0; i < PLANE; i++)
         right[i] = cabs(right[i]);
     for (int i = 0; i < PLANE; i++)
-        lost += i == PLANE / 2 + SIDE / 2 ? 0 : creal(right[i] * right[i]); /* what zero amplitudes would lose */
+        lost += i == PLANE / 2 + SIDE / 2
+                    ? 0
+                    : creal(right[i] * right[i]); /* what zero amplitudes would lose */
     assert_true(lost > 10);
     xpt_dft_run(dft, right, +1);
     for (int i = 0; i < PLANE; i++) {
         double sign = sign_of(i, SIDE);
-        xpt_c mine = sign * CMPLX(xpe_unfix(got[2 * i], s.unit[0].unit), xpe_unfix(got[2 * i + 1], s.unit[0].unit));
+        xpt_c mine = sign * CMPLX(xpe_unfix(got[2 * i], s.unit[0].unit),
+                                  xpe_unfix(got[2 * i + 1], s.unit[0].unit));
         assert_true(cabs(mine - right[i] / (1 + 1e-6)) < 1e-5);
     }
     s.t.b->sums_destroy(sums);
@@ -525,16 +595,18 @@ static void mean_of_the_amplitudes_transformed_back_is_the_start_probe(void **st
     xpt_dft *dft = xpt_dft_create(SIDE);
     float *counts = xpt_new(5 * PLANE, sizeof *counts), nonzero[5];
     xpt_c right[PLANE] = {0};
-    xpe_buffer *out = xpt_bench_make(s.t, 0, 2 * PLANE * sizeof(int64_t)), *flag = xpt_bench_make(s.t, 0, sizeof nonzero);
+    xpe_buffer *out = xpt_bench_make(s.t, 0, 2 * PLANE * sizeof(int64_t)),
+               *flag = xpt_bench_make(s.t, 0, sizeof nonzero);
     int64_t got[2 * PLANE];
     xpt_random r = {20};
     xpe_sums *sums;
     xpe_error err;
 
     (void)state;
-    assert_int_equal(s.t.b->sums_create(&sums, s.t.team, 0,
-                                        &(xpe_sums_desc){1, true, true, true, SIDE, SIDE, NULL, 5, SIDE}, &err),
-                     XPE_OK);
+    assert_int_equal(
+        s.t.b->sums_create(&sums, s.t.team, 0,
+                           &(xpe_sums_desc){1, true, true, true, SIDE, SIDE, NULL, 5, SIDE}, &err),
+        XPE_OK);
     for (int i = 0; i < 4 * PLANE; i++) /* the last frame is empty */
         counts[i] = (float)xpt_random_unit(&r);
     for (int j = 0; j < 5; j++) {
@@ -549,14 +621,23 @@ static void mean_of_the_amplitudes_transformed_back_is_the_start_probe(void **st
     s.t.b->sums_clear(s.t.team, 0, sums);
     for (int64_t at = 0; at < 5; at += 2)
         s.t.b->back(s.t.team, 0,
-                    &(xpe_back_args){.modes = 0, .batch = {at, at == 4 ? 1 : 2, 5}, .cols = SIDE, .first = s.first_buffer,
-                                     .y = s.y, .image = s.image, .probe = s.probe, .sums = sums, .unit = s.unit, .nonzero = flag});
+                    &(xpe_back_args){.modes = 0,
+                                     .batch = {at, at == 4 ? 1 : 2, 5},
+                                     .cols = SIDE,
+                                     .first = s.first_buffer,
+                                     .y = s.y,
+                                     .image = s.image,
+                                     .probe = s.probe,
+                                     .sums = sums,
+                                     .unit = s.unit,
+                                     .nonzero = flag});
     s.t.b->sums_gather(s.t.team, out, 0, 0, sums, 0, XPE_SUM_A, 0, SIDE);
     xpt_bench_wait(s.t);
     xpt_bench_read(s.t, got, out, sizeof got);
     xpt_bench_read(s.t, nonzero, flag, sizeof nonzero);
     for (int i = 0; i < PLANE; i++)
-        assert_true(cabs(sign_of(i, SIDE) * CMPLX(xpe_unfix(got[2 * i], s.unit[0].unit), xpe_unfix(got[2 * i + 1], s.unit[0].unit)) -
+        assert_true(cabs(sign_of(i, SIDE) * CMPLX(xpe_unfix(got[2 * i], s.unit[0].unit),
+                                                  xpe_unfix(got[2 * i + 1], s.unit[0].unit)) -
                          right[i]) < 1e-5);
     assert_true(nonzero[0] > 0 && nonzero[3] > 0 && nonzero[4] == 0);
     s.t.b->sums_destroy(sums);
@@ -589,11 +670,16 @@ static void copies_are_filled_settled_and_scaled(void **state)
     for (int i = 0; i < 2 * 3 * PLANE; i++)
         assert_memory_equal(&out[i], &modes[i / (3 * PLANE) * PLANE + i % PLANE], sizeof *out);
     t.b->settle(t.team, 0,
-                &(xpe_settle_args){.modes = 2, .batch = {0, 3, 3}, .copy = {s, true, u_buffer, d, m, 0.5f}, .scale = 2.0f});
+                &(xpe_settle_args){.modes = 2,
+                                   .batch = {0, 3, 3},
+                                   .copy = {s, true, u_buffer, d, m, 0.5f},
+                                   .scale = 2.0f});
     xpt_bench_read(t, out, s, sizeof out);
     for (int i = 0; i < 2 * 3 * PLANE; i++) {
         int p = i / (3 * PLANE) * PLANE + i % PLANE;
-        xpe_c32 right = p % 2 ? modes[p] : (xpe_c32){modes[p].re + 0.5f * u[p].re, modes[p].im + 0.5f * u[p].im};
+        xpe_c32 right = p % 2
+                            ? modes[p]
+                            : (xpe_c32){modes[p].re + 0.5f * u[p].re, modes[p].im + 0.5f * u[p].im};
         assert_true(out[i].re == 2 * right.re && out[i].im == 2 * right.im);
     }
     t.b->buffer_destroy(s);
@@ -624,7 +710,8 @@ static void a_deviation_of_zero_becomes_a_millionth(void **state)
     t.b->close(t.team);
 }
 
-/* ------------------------------------------------------------------------------------------ the search */
+/* ------------------------------------------------------------------------------------------ the
+ * search */
 
 static void shifts_that_leave_the_window_are_not_a_number(void **state)
 {
@@ -637,14 +724,23 @@ static void shifts_that_leave_the_window_are_not_a_number(void **state)
     (void)state;
     measure(&s, counts, NULL);
     s.t.b->search(s.t.team, 0,
-                  &(xpe_search_args){.modes = 1, .max_shift = 1, .batch = {0, 1, 1}, .first = s.first_buffer, .y = s.y,
-                                     .image = s.image, .probe = s.probe, .rows = s.rows, .cols = s.cols, .misfit = out});
+                  &(xpe_search_args){.modes = 1,
+                                     .max_shift = 1,
+                                     .batch = {0, 1, 1},
+                                     .first = s.first_buffer,
+                                     .y = s.y,
+                                     .image = s.image,
+                                     .probe = s.probe,
+                                     .rows = s.rows,
+                                     .cols = s.cols,
+                                     .misfit = out});
     xpt_bench_wait(s.t);
     xpt_bench_read(s.t, misfit, out, sizeof misfit);
     for (int i = 0; i < 9; i++) {
         int64_t a = row + i / 3 - 1, b = col + i % 3 - 1;
         bool inside = a >= 0 && b >= 0 && a <= 1 && b <= 2;
-        assert_true(inside ? fabs(misfit[i] - 1) < 1e-6 : isnan(misfit[i])); /* one count, an empty model */
+        assert_true(inside ? fabs(misfit[i] - 1) < 1e-6
+                           : isnan(misfit[i])); /* one count, an empty model */
     }
     s.t.b->buffer_destroy(out);
     destroy_scene(&s);

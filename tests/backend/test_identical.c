@@ -22,7 +22,8 @@ static void add_noise(xpt_case *c)
     xpt_random r = {99};
 
     for (int64_t i = 0; i < c->num_frames * c->n * c->n; i++)
-        c->counts[i] = c->counts[i] * (float)(0.7 + 0.6 * xpt_random_unit(&r)) + (float)(0.01 * xpt_random_unit(&r));
+        c->counts[i] = c->counts[i] * (float)(0.7 + 0.6 * xpt_random_unit(&r)) +
+                       (float)(0.01 * xpt_random_unit(&r));
 }
 
 static void every_division_gives_the_bytes_of_one(const xpt_case *c, const xpe_stage *stage)
@@ -36,8 +37,8 @@ static void every_division_gives_the_bytes_of_one(const xpt_case *c, const xpe_s
                 xpt_result *other = xpt_run_well(&c->desc, stage, division);
                 const char *what;
                 if (!xpt_same(one, other, &what))
-                    fail_msg("%d devices, %d threads, batches of %lld: the %s differs", devices[d], threads[t],
-                             (long long)batches[b], what);
+                    fail_msg("%d devices, %d threads, batches of %lld: the %s differs", devices[d],
+                             threads[t], (long long)batches[b], what);
                 xpt_result_destroy(other);
             }
     xpt_result_destroy(one);
@@ -57,7 +58,8 @@ static void known_probe(void **state)
 
 static void known_probe_of_two_modes(void **state)
 {
-    xpt_case *c = xpt_small_create(18, 6, 2, 1); /* 36 frames, not a multiple of anything; columns in padded groups */
+    xpt_case *c = xpt_small_create(
+        18, 6, 2, 1); /* 36 frames, not a multiple of anything; columns in padded groups */
     xpe_stage stage = xpt_stage(3);
 
     (void)state;
@@ -137,8 +139,10 @@ static void refined_positions(void **state)
     one = xpt_run_well(&c->desc, &stage, (xpt_division){1, 1, 0});
     for (size_t d = 0; d < sizeof devices / sizeof *devices; d++)
         for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
-            xpt_result *other = xpt_run_well(&c->desc, &stage, (xpt_division){devices[d], 2, batches[b]});
-            assert_memory_equal(one->positions, other->positions, 2 * XPT_TINY_FRAMES * sizeof *one->positions);
+            xpt_result *other =
+                xpt_run_well(&c->desc, &stage, (xpt_division){devices[d], 2, batches[b]});
+            assert_memory_equal(one->positions, other->positions,
+                                2 * XPT_TINY_FRAMES * sizeof *one->positions);
             assert_memory_equal(one->gain, other->gain, XPT_TINY_FRAMES * sizeof *one->gain);
             assert_memory_equal(one->errors, other->errors, sizeof *one->errors);
             xpt_result_destroy(other);
@@ -209,7 +213,8 @@ static void the_same_run_twice_in_one_process(void **state)
     xpt_case *c = xpt_tiny_create(1), *other = xpt_small_create(30, 3, 1, 6);
     xpe_stage stage = xpt_stage(3);
     xpt_result *first = xpt_run_well(&c->desc, &stage, (xpt_division){2, 2, 0});
-    xpt_result *between = xpt_run_well(&other->desc, &stage, (xpt_division){2, 2, 0}); /* plans another side */
+    xpt_result *between =
+        xpt_run_well(&other->desc, &stage, (xpt_division){2, 2, 0}); /* plans another side */
     xpt_result *second = xpt_run_well(&c->desc, &stage, (xpt_division){2, 2, 0});
 
     (void)state;

@@ -36,21 +36,42 @@ static xpt_case *whole_case(void)
     return c;
 }
 
-/* ------------------------------------------------------------------------------------ pixel types */
+/* ------------------------------------------------------------------------------------ pixel types
+ */
 
 static void store(void *to, xpe_type type, int64_t i, double value)
 {
     switch (type) {
-    case XPE_U8: ((uint8_t *)to)[i] = (uint8_t)value; break;
-    case XPE_I8: ((int8_t *)to)[i] = (int8_t)value; break;
-    case XPE_U16: ((uint16_t *)to)[i] = (uint16_t)value; break;
-    case XPE_I16: ((int16_t *)to)[i] = (int16_t)value; break;
-    case XPE_U32: ((uint32_t *)to)[i] = (uint32_t)value; break;
-    case XPE_I32: ((int32_t *)to)[i] = (int32_t)value; break;
-    case XPE_U64: ((uint64_t *)to)[i] = (uint64_t)value; break;
-    case XPE_I64: ((int64_t *)to)[i] = (int64_t)value; break;
-    case XPE_F32: ((float *)to)[i] = (float)value; break;
-    case XPE_F64: ((double *)to)[i] = value; break;
+    case XPE_U8:
+        ((uint8_t *)to)[i] = (uint8_t)value;
+        break;
+    case XPE_I8:
+        ((int8_t *)to)[i] = (int8_t)value;
+        break;
+    case XPE_U16:
+        ((uint16_t *)to)[i] = (uint16_t)value;
+        break;
+    case XPE_I16:
+        ((int16_t *)to)[i] = (int16_t)value;
+        break;
+    case XPE_U32:
+        ((uint32_t *)to)[i] = (uint32_t)value;
+        break;
+    case XPE_I32:
+        ((int32_t *)to)[i] = (int32_t)value;
+        break;
+    case XPE_U64:
+        ((uint64_t *)to)[i] = (uint64_t)value;
+        break;
+    case XPE_I64:
+        ((int64_t *)to)[i] = (int64_t)value;
+        break;
+    case XPE_F32:
+        ((float *)to)[i] = (float)value;
+        break;
+    case XPE_F64:
+        ((double *)to)[i] = value;
+        break;
     }
 }
 
@@ -105,7 +126,8 @@ static void every_type_of_the_same_counts_gives_the_same_bits(void **state)
     xpt_case_destroy(c);
 }
 
-/* The largest value of an integer type, and negative ones, are masked: as an explicit mask there. */
+/* The largest value of an integer type, and negative ones, are masked: as an explicit mask there.
+ */
 static void bad_values_of_integer_types_are_masked(void **state)
 {
     (void)state;
@@ -211,7 +233,8 @@ static void counts_at_and_above_saturation_are_masked(void **state)
     xpt_case_destroy(c);
 }
 
-/* ------------------------------------------------------------------------------------------ masks */
+/* ------------------------------------------------------------------------------------------ masks
+ */
 
 static void what_stands_under_a_mask_changes_no_bit(void **state)
 {
@@ -328,7 +351,8 @@ static void a_frame_without_counts_is_harmless(void **state)
     xpt_case_destroy(c);
 }
 
-/* --------------------------------------------------------------------------------------- refusals */
+/* --------------------------------------------------------------------------------------- refusals
+ */
 
 static xpt_result *refused(xpt_case *c, xpe_status status, const char *pointer, const char *part)
 {

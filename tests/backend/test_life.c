@@ -26,7 +26,8 @@ static live open_run(const xpt_case *c, const xpe_stage *stage, int devices, int
     live l;
     xpe_error err;
 
-    if (xpe_problem_create(&l.problem, &c->desc, &err) != XPE_OK || xpe_run_create(&l.run, l.problem, stage, &list, &err) != XPE_OK)
+    if (xpe_problem_create(&l.problem, &c->desc, &err) != XPE_OK ||
+        xpe_run_create(&l.run, l.problem, stage, &list, &err) != XPE_OK)
         fail_msg("%s", err.text);
     return l;
 }
@@ -62,7 +63,8 @@ static void start_from_truth(xpt_case *c)
     c->desc.init_object_shape[1] = c->cols;
 }
 
-/* ----------------------------------------------------------------------------------------- stepping */
+/* -----------------------------------------------------------------------------------------
+ * stepping */
 
 static void reports_and_progress_count_from_one(void **state)
 {
@@ -199,8 +201,10 @@ static double *coverage_of(const xpt_case *c, const xpe_c32 *probe, int modes, d
         total += energy[k];
     for (int64_t j = 0; j < c->num_frames; j++)
         for (int64_t i = 0; i < modes * plane; i++) {
-            int64_t p = i % plane, at = (first[2 * j] + p / c->n) * c->cols + first[2 * j + 1] + p % c->n;
-            out[at] += energy[i / plane] / total * pow(hypot((double)probe[i].re, (double)probe[i].im), kappa) / (1 + 1e-6);
+            int64_t p = i % plane,
+                    at = (first[2 * j] + p / c->n) * c->cols + first[2 * j + 1] + p % c->n;
+            out[at] += energy[i / plane] / total *
+                       pow(hypot((double)probe[i].re, (double)probe[i].im), kappa) / (1 + 1e-6);
         }
     free(first);
     return out;
@@ -244,7 +248,8 @@ static void coverage_is_the_sum_of_the_modes_before_during_and_after(void **stat
     }
 }
 
-/* --------------------------------------------------------------------------------------- cancelling */
+/* ---------------------------------------------------------------------------------------
+ * cancelling */
 
 static void cancel_before_the_first_step_stops_it(void **state)
 {
@@ -317,12 +322,14 @@ static void another_thread_watches_and_cancels(void **state)
     xpt_case_destroy(c);
 }
 
-/* ---------------------------------------------------------------------------------------- diverging */
+/* ----------------------------------------------------------------------------------------
+ * diverging */
 
 static void assert_finite(const xpt_result *r)
 {
     for (int64_t i = 0; i < r->rows * r->cols; i++)
-        assert_true(isfinite(r->object[i].re) && isfinite(r->object[i].im) && isfinite(r->coverage[i]));
+        assert_true(isfinite(r->object[i].re) && isfinite(r->object[i].im) &&
+                    isfinite(r->coverage[i]));
     for (int64_t i = 0; i < r->modes * r->n * r->n; i++)
         assert_true(isfinite(r->probe[i].re) && isfinite(r->probe[i].im));
 }
@@ -344,14 +351,16 @@ static void a_run_that_diverges_at_once_keeps_its_start(void **state)
         xpt_assert_refused(&got->error, XPE_DIVERGED, "iteration 1");
         assert_int_equal(got->iterations, 0);
         assert_finite(got);
-        assert_memory_equal(got->object, c->object, (size_t)(c->rows * c->cols) * sizeof *got->object);
+        assert_memory_equal(got->object, c->object,
+                            (size_t)(c->rows * c->cols) * sizeof *got->object);
         assert_memory_equal(got->probe, got->start_probe, 256 * sizeof *got->probe);
         xpt_result_destroy(got);
         xpt_case_destroy(c);
     }
 }
 
-/* Data whose model overflows float32 only when the object has come close to it, in the second iteration. */
+/* Data whose model overflows float32 only when the object has come close to it, in the second
+ * iteration. */
 static void a_run_that_diverges_later_keeps_its_last_good_iteration(void **state)
 {
     (void)state;
@@ -410,7 +419,8 @@ static void after_diverging_there_is_no_next_step(void **state)
     xpt_case_destroy(c);
 }
 
-/* ------------------------------------------------------------------------------------------- modes */
+/* ------------------------------------------------------------------------------------------- modes
+ */
 
 /* The model lies far above the data, so nothing is left for a new mode. */
 static void a_residual_that_is_zero_adds_no_mode_and_changes_no_bit(void **state)
@@ -462,7 +472,8 @@ static void no_more_modes_are_added_than_asked_for(void **state)
     xpt_case_destroy(c);
 }
 
-/* --------------------------------------------------------------------------------------- side by side */
+/* --------------------------------------------------------------------------------------- side by
+ * side */
 
 static void several_problems_and_runs_live_side_by_side(void **state)
 {
@@ -470,7 +481,8 @@ static void several_problems_and_runs_live_side_by_side(void **state)
     xpe_stage stage = xpt_stage(3);
     xpt_result *alone_a = xpt_run_well(&a->desc, &stage, (xpt_division){2, 2, 0});
     xpt_result *alone_b = xpt_run_well(&b->desc, &stage, (xpt_division){3, 2, 0});
-    live one = open_run(a, &stage, 2, 2), two = open_run(b, &stage, 3, 2), three = open_run(a, &stage, 1, 3);
+    live one = open_run(a, &stage, 2, 2), two = open_run(b, &stage, 3, 2),
+         three = open_run(a, &stage, 1, 3);
 
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -525,7 +537,8 @@ static void forget_frames(void *arg)
     forgetful *f = arg;
 
     f->calls++;
-    memset(f->c->counts, 0x7f, (size_t)(f->c->num_frames * f->c->n * f->c->n) * sizeof *f->c->counts);
+    memset(f->c->counts, 0x7f,
+           (size_t)(f->c->num_frames * f->c->n * f->c->n) * sizeof *f->c->counts);
     memset(f->c->mask, 1, (size_t)(f->c->num_frames * f->c->n * f->c->n));
 }
 
@@ -567,10 +580,12 @@ static void stats_count_transforms_as_section_6_says(void **state)
         before = xpe_run_get_stats(l.run).transforms;
         (void)step(l);
         /* step 1: 2, step 7: 1, step 4: 3; a frame and mode */
-        assert_int_equal(xpe_run_get_stats(l.run).transforms - before, XPT_TINY_FRAMES * (known ? 3 : 6));
+        assert_int_equal(xpe_run_get_stats(l.run).transforms - before,
+                         XPT_TINY_FRAMES * (known ? 3 : 6));
         assert_true(xpe_run_get_stats(l.run).bytes_peak > XPT_TINY_FRAMES * 256 * 12);
         assert_true(xpe_run_get_stats(l.run).seconds_busy > 0);
-        assert_true(xpe_run_get_stats(l.run).seconds_transforms <= xpe_run_get_stats(l.run).seconds_busy);
+        assert_true(xpe_run_get_stats(l.run).seconds_transforms <=
+                    xpe_run_get_stats(l.run).seconds_busy);
         close_run(l);
         xpt_case_destroy(c);
     }
@@ -581,24 +596,22 @@ static void memory_taken_is_at_most_what_the_plan_says(void **state)
     (void)state;
     for (int known = 0; known < 2; known++)
         for (int devices = 1; devices <= 3; devices++) {
-            xpt_case *c = xpt_small_create(32, 7, 2, 7); /* large enough that rounding to cache lines is nothing */
+            xpt_case *c = xpt_small_create(
+                32, 7, 2, 7); /* large enough that rounding to cache lines is nothing */
             xpe_stage stage = xpt_stage(2);
-            xpe_plan *plan;
-            xpe_error err;
-            int64_t bytes = 0;
+            xpe_run_stats stats;
             live l;
             if (known)
                 xpt_case_know(c);
             l = open_run(c, &stage, devices, 1);
             (void)step(l);
             (void)step(l);
-            assert_int_equal(xpe_plan_build(&plan, xpe_problem_first(l.problem), c->num_frames, c->n, xpe_problem_grid(l.problem),
-                                            2, known, devices, &err),
-                             XPE_OK);
-            for (int g = 0; g < devices; g++)
-                bytes += plan->shards[g].bytes;
-            xpt_assert_below((double)xpe_run_get_stats(l.run).bytes_peak, (double)bytes * 1.1 + 65536);
-            xpe_plan_destroy(plan);
+            stats = xpe_run_get_stats(l.run);
+            xpt_assert_below((double)stats.bytes_peak, (double)stats.bytes_planned * 1.1 + 65536);
+            if (strcmp(xpt_backend_name(), "cpu") != 0) { /* a device's account is exact, and nothing is left out */
+                xpt_assert_below((double)stats.bytes_peak, (double)stats.bytes_planned);
+                xpt_assert_below((double)stats.bytes_planned, (double)stats.bytes_peak * 1.1);
+            }
             close_run(l);
             xpt_case_destroy(c);
         }

@@ -1,7 +1,8 @@
-/* Host memory that runs out: every allocation of a small run is made to fail in turn until the run succeeds.
+/* Host memory that runs out: every allocation of a small run is made to fail in turn until the run
+ * succeeds.
  *
- * The linker hands malloc, calloc, realloc, aligned_alloc and free of this program and of the engine's libraries
- * to the functions below (--wrap), which count and, when armed, refuse. */
+ * The linker hands malloc, calloc, realloc, aligned_alloc and free of this program and of the
+ * engine's libraries to the functions below (--wrap), which count and, when armed, refuse. */
 #include "engine_run.h"
 
 #include <setjmp.h>
@@ -85,7 +86,8 @@ static bool disarm(void)
     return at > 0 && atomic_load(&asked) >= at;
 }
 
-/* ---------------------------------------------------------------------------------------- the runs */
+/* ---------------------------------------------------------------------------------------- the runs
+ */
 
 typedef struct outcome {
     xpe_status status;
@@ -93,7 +95,8 @@ typedef struct outcome {
     bool handed_out_on_failure;
 } outcome;
 
-static xpe_status read_all(xpe_run *run, xpe_c32 *object, xpe_c32 *probe, float *coverage, xpe_error *err)
+static xpe_status read_all(xpe_run *run, xpe_c32 *object, xpe_c32 *probe, float *coverage,
+                           xpe_error *err)
 {
     xpe_status st = xpe_run_object(run, object, err);
 
@@ -105,7 +108,8 @@ static xpe_status read_all(xpe_run *run, xpe_c32 *object, xpe_c32 *probe, float 
 }
 
 /* A whole life, everything read after every step; stops at the first failure. */
-static outcome live_once(const xpe_problem_desc *desc, const xpe_stage *stage, xpe_c32 *object, xpe_c32 *probe, float *coverage)
+static outcome live_once(const xpe_problem_desc *desc, const xpe_stage *stage, xpe_c32 *object,
+                         xpe_c32 *probe, float *coverage)
 {
     xpe_device_list devices = xpt_devices(2, 2);
     xpe_problem *problem = NULL;
@@ -130,12 +134,15 @@ static outcome live_once(const xpe_problem_desc *desc, const xpe_stage *stage, x
     return o;
 }
 
-static void fail_in_turn(const xpt_case *c, const xpe_stage *stage, xpe_status in_the_end, bool after)
+static void fail_in_turn(const xpt_case *c, const xpe_stage *stage, xpe_status in_the_end,
+                         bool after)
 {
     size_t pixels = (size_t)(c->rows * c->cols);
-    xpe_c32 *object = xpt_new(pixels, sizeof *object), *probe = xpt_new((size_t)(4 * c->n * c->n), sizeof *probe);
+    xpe_c32 *object = xpt_new(pixels, sizeof *object),
+            *probe = xpt_new((size_t)(4 * c->n * c->n), sizeof *probe);
     float *coverage = xpt_new(pixels, sizeof *coverage);
-    outcome o = live_once(&c->desc, stage, object, probe, coverage); /* transforms are planned and stay */
+    outcome o =
+        live_once(&c->desc, stage, object, probe, coverage); /* transforms are planned and stay */
     long before = atomic_load(&live), failures = 0;
     bool happened = true;
 
@@ -146,9 +153,11 @@ static void fail_in_turn(const xpt_case *c, const xpe_stage *stage, xpe_status i
         happened = disarm();
         failures += happened;
         if (atomic_load(&live) != before)
-            fail_msg("allocation %ld failed and %ld pieces of memory are left", at, atomic_load(&live) - before);
+            fail_msg("allocation %ld failed and %ld pieces of memory are left", at,
+                     atomic_load(&live) - before);
         if (o.status != (happened ? XPE_NO_MEMORY : in_the_end))
-            fail_msg("allocation %ld failed: %s: '%s'", at, xpe_status_name(o.status), o.error.text);
+            fail_msg("allocation %ld failed: %s: '%s'", at, xpe_status_name(o.status),
+                     o.error.text);
         assert_false(o.handed_out_on_failure);
         if (happened)
             assert_non_null(strstr(o.error.text, "memory"));

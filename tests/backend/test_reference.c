@@ -1,5 +1,5 @@
-/* The figures of the public programs on the tiny problem (tests/data/tiny_*.json; algorithm.md 6), and properties
- * that hold whatever the figures are. */
+/* The figures of the public programs on the tiny problem (tests/data/tiny_*.json; algorithm.md 6),
+ * and properties that hold whatever the figures are. */
 #include "engine_run.h"
 #include "oracle.h"
 
@@ -81,7 +81,8 @@ static void compare(double mine, double recorded, double tolerance, const char *
 }
 
 /* `small`: how far a sum that nearly cancels may be off in absolute terms. */
-static void compare_figures(figures mine, const json_t *entry, double tolerance, double small, int iteration)
+static void compare_figures(figures mine, const json_t *entry, double tolerance, double small,
+                            int iteration)
 {
     double imag = number(entry, "sum_imag");
 
@@ -116,7 +117,8 @@ static void tiny_known_meets_every_figure_of_iterations_1_to_20(void **state)
         got = xpt_run_well(&c->desc, &stage, (xpt_division){0});
         scale = best_scale(got->object, c->object, pixels);
         compare_figures(figures_of(got->object, pixels, scale), entry, KNOWN_TOLERANCE, 1e-4, it);
-        compare(got->errors[it - 1], number(entry, "data_error"), KNOWN_TOLERANCE, "data_error", it);
+        compare(got->errors[it - 1], number(entry, "data_error"), KNOWN_TOLERANCE, "data_error",
+                it);
         {
             double wrong = 0, right = 0;
             for (int64_t i = 0; i < pixels; i++) {
@@ -125,7 +127,8 @@ static void tiny_known_meets_every_figure_of_iterations_1_to_20(void **state)
                 wrong += creal(off * conj(off));
                 right += creal(x * conj(x));
             }
-            compare(sqrt(wrong / right), number(entry, "nrmse_object"), KNOWN_TOLERANCE, "nrmse_object", it);
+            compare(sqrt(wrong / right), number(entry, "nrmse_object"), KNOWN_TOLERANCE,
+                    "nrmse_object", it);
         }
         xpt_result_destroy(got);
     }
@@ -163,23 +166,29 @@ static void tiny_blind_meets_every_figure_of_its_start_and_iterations(void **sta
         (void)snprintf(name, sizeof name, "%d", it);
         entry = json_object_get(all, name);
         probe = json_object_get(entry, "probe");
-        compare_figures(figures_of(got->start_probe, plane, 1), json_object_get(document, "start_probe"), START_TOLERANCE, 1e-5, 0);
-        compare_figures(figures_of(got->start_object, pixels, 1), json_object_get(document, "start_object"), START_TOLERANCE, 0, 0);
-        compare_figures(figures_of(got->object, pixels, best_scale(got->object, c->object, pixels)), json_object_get(entry, "object"),
-                        BLIND_TOLERANCE, 1e-4, it);
+        compare_figures(figures_of(got->start_probe, plane, 1),
+                        json_object_get(document, "start_probe"), START_TOLERANCE, 1e-5, 0);
+        compare_figures(figures_of(got->start_object, pixels, 1),
+                        json_object_get(document, "start_object"), START_TOLERANCE, 0, 0);
+        compare_figures(figures_of(got->object, pixels, best_scale(got->object, c->object, pixels)),
+                        json_object_get(entry, "object"), BLIND_TOLERANCE, 1e-4, it);
         assert_int_equal(json_array_size(probe), got->modes);
         for (int k = 0; k < got->modes; k++)
-            compare_figures(figures_of(got->probe + k * plane, plane, 1), json_array_get(probe, (size_t)k), BLIND_TOLERANCE, 1e-4, it);
-        compare(got->errors[it - 1], number(entry, "data_error"), BLIND_TOLERANCE, "data_error", it);
+            compare_figures(figures_of(got->probe + k * plane, plane, 1),
+                            json_array_get(probe, (size_t)k), BLIND_TOLERANCE, 1e-4, it);
+        compare(got->errors[it - 1], number(entry, "data_error"), BLIND_TOLERANCE, "data_error",
+                it);
         xpt_result_destroy(got);
     }
     xpt_case_destroy(c);
     json_decref(document);
 }
 
-/* ------------------------------------------------------------------------------- against the oracle */
+/* ------------------------------------------------------------------------------- against the
+ * oracle */
 
-/* Known, estimated, two modes, masked; even sides that are no powers of two; every common exponent. */
+/* Known, estimated, two modes, masked; even sides that are no powers of two; every common exponent.
+ */
 static void engine_follows_the_oracle_at_every_side_exponent_and_mode_count(void **state)
 {
     static const struct {
@@ -187,9 +196,10 @@ static void engine_follows_the_oracle_at_every_side_exponent_and_mode_count(void
         int points, modes;
         bool known;
         double kappa, hidden;
-    } runs[] = {{2, 6, 1, true, 1.25, 0},   {4, 5, 1, false, 1.25, 0}, {6, 5, 1, true, 1.0, 0},  {10, 4, 2, true, 1.5, 0},
-                {16, 4, 2, false, 1.25, 0}, {18, 4, 1, false, 2.0, 0}, {16, 4, 3, true, 1.7, 0}, {16, 4, 2, false, 1.1, 0.05},
-                {30, 3, 1, true, 1.25, 0.1}};
+    } runs[] = {
+        {2, 6, 1, true, 1.25, 0}, {4, 5, 1, false, 1.25, 0},    {6, 5, 1, true, 1.0, 0},
+        {10, 4, 2, true, 1.5, 0}, {16, 4, 2, false, 1.25, 0},   {18, 4, 1, false, 2.0, 0},
+        {16, 4, 3, true, 1.7, 0}, {16, 4, 2, false, 1.1, 0.05}, {30, 3, 1, true, 1.25, 0.1}};
 
     (void)state;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
@@ -213,9 +223,10 @@ static void engine_follows_the_oracle_at_every_side_exponent_and_mode_count(void
             c->counts[p] *= 1.2f; /* the start is not the solution */
         right = xpt_oracle_run(c, &stage, XPT_RIGHT);
         got = xpt_run_well(&c->desc, &stage, (xpt_division){.devices = 2});
-        printf("    n %lld, %d mode(s): object %.1e probe %.1e error %.1e\n", (long long)runs[i].n, runs[i].modes,
-               xpt_distance(got->object, right->object, c->rows * c->cols),
-               xpt_distance(got->probe, right->probe, runs[i].modes * c->n * c->n), fabs(got->errors[2] / right->errors[2] - 1));
+        printf("    n %lld, %d mode(s): object %.1e probe %.1e error %.1e\n", (long long)runs[i].n,
+               runs[i].modes, xpt_distance(got->object, right->object, c->rows * c->cols),
+               xpt_distance(got->probe, right->probe, runs[i].modes * c->n * c->n),
+               fabs(got->errors[2] / right->errors[2] - 1));
         xpt_assert_below(xpt_distance(got->object, right->object, c->rows * c->cols), 1e-4);
         xpt_assert_below(xpt_distance(got->probe, right->probe, runs[i].modes * c->n * c->n), 1e-4);
         xpt_assert_below(fabs(got->errors[2] - right->errors[2]), 1e-4 * right->errors[2] + 1e-6);
@@ -225,7 +236,8 @@ static void engine_follows_the_oracle_at_every_side_exponent_and_mode_count(void
     }
 }
 
-/* --------------------------------------------------------------------------------------- properties */
+/* ---------------------------------------------------------------------------------------
+ * properties */
 
 static void start_from_truth(xpt_case *c, bool known)
 {
@@ -254,7 +266,8 @@ static void the_truth_stays_with_and_without_masked_pixels(void **state)
         start_from_truth(c, i / 2);
         got = xpt_run_well(&c->desc, &stage, (xpt_division){.devices = i ? 3 : 1});
         for (int64_t p = 0; p < c->rows * c->cols; p++) {
-            off += pow((double)(got->object[p].re - c->object[p].re), 2) + pow((double)(got->object[p].im - c->object[p].im), 2);
+            off += pow((double)(got->object[p].re - c->object[p].re), 2) +
+                   pow((double)(got->object[p].im - c->object[p].im), 2);
             size += pow((double)c->object[p].re, 2) + pow((double)c->object[p].im, 2);
         }
         xpt_assert_below(sqrt(off / size), 5e-3);
@@ -296,7 +309,8 @@ static void a_global_phase_goes_through(void **state)
         c->object[i] = (xpe_c32){-c->object[i].im, c->object[i].re};
     b = xpt_run_well(&c->desc, &stage, (xpt_division){0});
     for (int64_t i = 0; i < c->rows * c->cols; i++)
-        assert_true(fabs((double)(b->object[i].re + a->object[i].im)) < 1e-4 && fabs((double)(b->object[i].im - a->object[i].re)) < 1e-4);
+        assert_true(fabs((double)(b->object[i].re + a->object[i].im)) < 1e-4 &&
+                    fabs((double)(b->object[i].im - a->object[i].re)) < 1e-4);
     xpt_result_destroy(a);
     xpt_result_destroy(b);
     xpt_case_destroy(c);

@@ -12,7 +12,8 @@
 
 static double pitch_of(const xpt_case *c)
 {
-    return xpe_pixel_pitch(c->desc.scan.wavelength_m, c->desc.scan.detector_distance_m, c->desc.scan.detector_pitch_m, c->n);
+    return xpe_pixel_pitch(c->desc.scan.wavelength_m, c->desc.scan.detector_distance_m,
+                           c->desc.scan.detector_pitch_m, c->n);
 }
 
 static xpe_stage refine_stage(int max_shift)
@@ -37,7 +38,8 @@ static xpt_case *given_case(void)
     return c;
 }
 
-/* Shift that was planted at frame j: whole pixels, up to most both ways, only where the frame stays on the grid. */
+/* Shift that was planted at frame j: whole pixels, up to most both ways, only where the frame stays
+ * on the grid. */
 static void plant(xpt_case *c, int *shifts, int most)
 {
     xpt_random r = {11};
@@ -58,7 +60,8 @@ static void assert_found(const xpt_case *c, const xpt_result *got, const int *sh
     for (int j = 0; j < XPT_TINY_FRAMES; j++) {
         bool moved = shifts[2 * j] || shifts[2 * j + 1];
         for (int axis = 0; axis < 2; axis++)
-            assert_true(fabs(got->positions[2 * j + axis] - (c->positions[2 * j + axis] - shifts[2 * j + axis] * pitch_of(c))) <
+            assert_true(fabs(got->positions[2 * j + axis] -
+                             (c->positions[2 * j + axis] - shifts[2 * j + axis] * pitch_of(c))) <
                         1e-6 * XPT_TINY_PITCH);
         if (moved)
             assert_true(got->gain[j] > 0.99 && got->gain[j] <= 1);
@@ -77,7 +80,8 @@ static void planted_shifts_are_found_and_the_rest_stays(void **state)
             int shifts[2 * XPT_TINY_FRAMES];
             xpt_result *got;
             plant(c, shifts, max_shift);
-            got = xpt_run_well(&c->desc, &stage, (xpt_division){.devices = devices, .threads = 2, .batch = 5});
+            got = xpt_run_well(&c->desc, &stage,
+                               (xpt_division){.devices = devices, .threads = 2, .batch = 5});
             assert_found(c, got, shifts);
             xpt_assert_below(got->errors[0], 1e-5); /* the truth at the true positions */
             xpt_result_destroy(got);
@@ -101,7 +105,8 @@ static void masked_pixels_do_not_hinder_the_search(void **state)
     xpt_case_destroy(c);
 }
 
-/* Misfit of frame j with its patch at (row, col), from the definition; negative where the grid ends. */
+/* Misfit of frame j with its patch at (row, col), from the definition; negative where the grid
+ * ends. */
 static double misfit(const xpt_case *c, const xpt_dft *dft, int64_t j, int64_t row, int64_t col)
 {
     int64_t n = c->n, plane = n * n;
@@ -112,7 +117,8 @@ static double misfit(const xpt_case *c, const xpt_dft *dft, int64_t j, int64_t r
         total = -1;
     for (int k = 0; k < c->modes && total >= 0; k++) {
         for (int64_t i = 0; i < plane; i++) {
-            xpe_c32 d = c->probe[k * plane + i], x = c->object[(row + i / n) * c->cols + col + i % n];
+            xpe_c32 d = c->probe[k * plane + i],
+                    x = c->object[(row + i / n) * c->cols + col + i % n];
             field[i] = CMPLX((double)d.re, (double)d.im) * CMPLX((double)x.re, (double)x.im);
         }
         xpt_dft_run(dft, field, -1);
@@ -149,7 +155,8 @@ static void choice_and_gain_are_those_of_an_exhaustive_search(void **state)
     xpt_case_know(c);
     got = xpt_run_well(&c->desc, &stage, (xpt_division){.devices = 3, .threads = 2});
     for (int64_t j = 0; j < 16; j++) {
-        double best = misfit(c, dft, j, first[2 * j], first[2 * j + 1]), now = best, second = INFINITY;
+        double best = misfit(c, dft, j, first[2 * j], first[2 * j + 1]), now = best,
+               second = INFINITY;
         int64_t best_row = 0, best_col = 0;
         for (int64_t a = -2; a <= 2; a++)
             for (int64_t b = -2; b <= 2; b++) {
@@ -164,8 +171,10 @@ static void choice_and_gain_are_those_of_an_exhaustive_search(void **state)
                 }
             }
         assert_true(second - best > 1e-5 * now); /* else rounding could choose */
-        assert_true(fabs(got->positions[2 * j] - c->positions[2 * j] - (double)best_row * pitch_of(c)) < 1e-6 * XPT_TINY_PITCH);
-        assert_true(fabs(got->positions[2 * j + 1] - c->positions[2 * j + 1] - (double)best_col * pitch_of(c)) < 1e-6 * XPT_TINY_PITCH);
+        assert_true(fabs(got->positions[2 * j] - c->positions[2 * j] -
+                         (double)best_row * pitch_of(c)) < 1e-6 * XPT_TINY_PITCH);
+        assert_true(fabs(got->positions[2 * j + 1] - c->positions[2 * j + 1] -
+                         (double)best_col * pitch_of(c)) < 1e-6 * XPT_TINY_PITCH);
         assert_true(fabs(got->gain[j] - (now - best) / now) < 1e-5);
         wrong += best * best;
     }

@@ -1,4 +1,5 @@
-/* What a run refuses before it takes any memory: the status, the member at fault and the numbers. */
+/* What a run refuses before it takes any memory: the status, the member at fault and the numbers.
+ */
 #include "engine_run.h"
 
 #include <math.h>
@@ -9,9 +10,11 @@
 
 #include <cmocka.h>
 
-/* ------------------------------------------------------------------------------------- the stage */
+/* ------------------------------------------------------------------------------------- the stage
+ */
 
-static void refuse_stage(const xpt_case *c, const xpe_stage *stage, const char *pointer, const char *part)
+static void refuse_stage(const xpt_case *c, const xpe_stage *stage, const char *pointer,
+                         const char *part)
 {
     xpt_result *got = xpt_run(&c->desc, stage, (xpt_division){.batch = stage->batch_size});
 
@@ -105,7 +108,8 @@ static void schedules_that_cannot_be_kept_are_refused(void **state)
     xpt_case_destroy(c);
 }
 
-/* ----------------------------------------------------------------------------------- the problem */
+/* ----------------------------------------------------------------------------------- the problem
+ */
 
 static void refuse_problem(xpt_case *c, const char *pointer, const char *part)
 {
@@ -135,7 +139,8 @@ static void probes_that_do_not_fit_the_number_of_modes_are_refused(void **state)
     c = two_modes();
     xpt_case_know(c);
     c->desc.probe_modes = 3;
-    refuse_problem(c, "/model/probe_modes", "has 2 modes but probe_modes is 3; set probe_modes to 2");
+    refuse_problem(c, "/model/probe_modes",
+                   "has 2 modes but probe_modes is 3; set probe_modes to 2");
     c = two_modes();
     c->desc.init_probe = c->probe;
     c->desc.init_probe_count = 2;
@@ -201,7 +206,8 @@ static void refusals_of_the_grid_come_through(void **state)
     refuse_problem(c, "/scan/path", "no frames");
 }
 
-/* ----------------------------------------------------------------------------------- the devices */
+/* ----------------------------------------------------------------------------------- the devices
+ */
 
 static xpe_error refuse_devices(const char *const *names, int count, xpe_status status)
 {
@@ -262,7 +268,8 @@ static void the_list_of_devices_tells_what_is_there_and_why_not(void **state)
         found = found || strcmp(info[i].name, "cpu") == 0;
         if (info[i].absent[0])
             continue;
-        assert_true(info[i].bytes_total > 0 && info[i].bytes_free > 0 && info[i].bytes_free <= info[i].bytes_total);
+        assert_true(info[i].bytes_total > 0 && info[i].bytes_free > 0 &&
+                    info[i].bytes_free <= info[i].bytes_total);
         assert_true(info[i].model[0] != 0);
     }
     assert_true(found);

@@ -1,9 +1,10 @@
 /* What an independent implementation gets wrong (algorithm.md 7), one test a trap.
  *
- * The oracle computes in complex128 what is right and what each mistake would give.  The engine must agree with
- * the right one within what float32 can, and every mistake must lie further away by at least the factor MARGIN,
- * or the test could not see it.  Some mistakes are invisible on the plain tiny problem (its modes have equal
- * guards, its grid no empty pixel): those are looked for on a problem that shows them. */
+ * The oracle computes in complex128 what is right and what each mistake would give.  The engine
+ * must agree with the right one within what float32 can, and every mistake must lie further away by
+ * at least the factor MARGIN, or the test could not see it.  Some mistakes are invisible on the
+ * plain tiny problem (its modes have equal guards, its grid no empty pixel): those are looked for
+ * on a problem that shows them. */
 #include "engine_run.h"
 #include "oracle.h"
 
@@ -73,7 +74,6 @@ static double distance_to(const view *v, const xpt_oracle *o, quantity what)
     return NAN;
 }
 
-
 /* The engine is right within the tolerance, and the mistake lies `figure` or more away. */
 static void expect(const view *v, xpt_trap trap, quantity what, double figure)
 {
@@ -87,7 +87,8 @@ static void expect(const view *v, xpt_trap trap, quantity what, double figure)
     xpt_assert_below(v->tolerance * MARGIN, wrong);
 }
 
-/* ------------------------------------------------------------------------------------------ views */
+/* ------------------------------------------------------------------------------------------ views
+ */
 
 static void begin(view *v)
 {
@@ -152,7 +153,8 @@ static view given_view(void)
     return v;
 }
 
-/* An object whose lower half is nearly dark, so that the guard of divisions by patches is felt there. */
+/* An object whose lower half is nearly dark, so that the guard of divisions by patches is felt
+ * there. */
 static view dark_view(void)
 {
     view v = {xpt_tiny_create(1), xpt_stage(2), NULL, 1e-4, NULL};
@@ -169,8 +171,8 @@ static view dark_view(void)
     return v;
 }
 
-/* A grid with a margin that no patch reaches, less than half of it; n / 2 is odd.  Its rim is lit so faintly
- * that rounding is felt there, hence the wider tolerance. */
+/* A grid with a margin that no patch reaches, less than half of it; n / 2 is odd.  Its rim is lit
+ * so faintly that rounding is felt there, hence the wider tolerance. */
 static view margin_view(void)
 {
     view v = {xpt_small_create(18, 5, 2, 3), xpt_stage(2), NULL, 5e-5, NULL};
@@ -181,7 +183,8 @@ static view margin_view(void)
     return v;
 }
 
-/* ------------------------------------------------------------------------------------------ traps */
+/* ------------------------------------------------------------------------------------------ traps
+ */
 
 static void trap_1_guard_is_relative_to_the_rms(void **state)
 {
@@ -209,7 +212,8 @@ static void trap_3_coverage_is_divided_by_one_and_a_millionth(void **state)
     view v = known_view();
 
     (void)state;
-    v.tolerance = 1.5e-7; /* the reported coverage and the starts: little more than a rounding to float32 */
+    v.tolerance =
+        1.5e-7; /* the reported coverage and the starts: little more than a rounding to float32 */
     expect(&v, XPT_SHRINK_NONE, COVERAGE, 9e-7);
     expect(&v, XPT_SHRINK_NONE, START_OBJECT, 9e-7);
     end(&v);
@@ -375,7 +379,8 @@ static double mode_distance(const view *v, const xpt_oracle *o)
     double most = 0;
 
     for (int k = 0; k < o->modes; k++)
-        most = fmax(most, xpt_distance_scaled(v->got->probe + k * plane, o->probe + k * plane, plane));
+        most =
+            fmax(most, xpt_distance_scaled(v->got->probe + k * plane, o->probe + k * plane, plane));
     return most;
 }
 
@@ -410,7 +415,8 @@ static void trap_15_the_first_of_equal_shifts_wins_and_given_positions_are_moved
         c->object[i] = (xpe_c32){1, 0};
     xpt_case_measure(c);
     for (int i = 0; i < 2 * XPT_TINY_FRAMES; i++)
-        c->positions[i] += 0.3 * XPT_TINY_PITCH; /* off the pixels: rounded for the search, not in the result */
+        c->positions[i] +=
+            0.3 * XPT_TINY_PITCH; /* off the pixels: rounded for the search, not in the result */
     memset(c->counts, 0, 256 * sizeof *c->counts);
     for (int i = 0; i < 256; i++) /* frame 0 sees nothing and models nothing: misfit 0 now */
         c->object[i / 16 * 64 + i % 16] = (xpe_c32){0, 0};
@@ -423,7 +429,8 @@ static void trap_15_the_first_of_equal_shifts_wins_and_given_positions_are_moved
     for (int axis = 0; axis < 2; axis++) {
         double pitch = 1e-10 * 1.0 / (16 * c->desc.scan.detector_pitch_m);
         assert_true(got->positions[axis] == c->positions[axis]);
-        assert_true(got->positions[2 * 24 + axis] == c->positions[2 * 24 + axis] - pitch); /* shift (-1, -1) */
+        assert_true(got->positions[2 * 24 + axis] ==
+                    c->positions[2 * 24 + axis] - pitch); /* shift (-1, -1) */
         assert_true(got->positions[2 * 48 + axis] == c->positions[2 * 48 + axis] - pitch);
     }
     assert_true(got->gain[0] == 0);

@@ -14,7 +14,8 @@ xpt_bench xpt_bench_open(int devices, int threads, int64_t n, int modes)
     xpt_bench t;
     xpe_error err;
 
-    if (xpe_backend_find(&t.b, &list, &err) != XPE_OK || t.b->open(&t.team, &list, n, modes, &err) != XPE_OK)
+    if (xpe_backend_find(&t.b, &list, &err) != XPE_OK ||
+        t.b->open(&t.team, &list, n, modes, &err) != XPE_OK)
         fail_msg("%s", err.text);
     return t;
 }

@@ -36,7 +36,8 @@ xpt_dft *xpt_dft_create(int64_t n)
     for (int64_t f = 0; f < n; f++)
         for (int64_t i = 0; i < n; i++) {
             int64_t turns = (f - n / 2) * (i - n / 2) % n;
-            t->forward[f * n + i] = cexp(CMPLX(0, -2 * PI * (double)turns / (double)n)) / sqrt((double)n);
+            t->forward[f * n + i] =
+                cexp(CMPLX(0, -2 * PI * (double)turns / (double)n)) / sqrt((double)n);
         }
     return t;
 }
@@ -74,7 +75,8 @@ void xpt_dft_run(const xpt_dft *t, xpt_c *field, int sign)
     transform_rows(t, field, t->scratch, sign);
 }
 
-/* ---------------------------------------------------------------------------------------- distances */
+/* ----------------------------------------------------------------------------------------
+ * distances */
 
 static double distance(const xpe_c32 *a, const xpt_c *b, int64_t count, xpt_c scale)
 {

@@ -15,24 +15,30 @@
 #define DEVICES_MAX 64
 
 static const char *backend = "cpu";
-static const char *device_names[DEVICES_MAX]; /* filled before any thread is started */
+static const char *device_names[DEVICES_MAX]; /* those there are, again and again; filled before any
+                                                 thread is started */
 
 int xpt_backend_begin(int argc, char **argv)
 {
     static const char *const names[] = {"cpu", "cuda"};
-    xpe_device_info info[16];
-    size_t count = xpe_devices_list(info, sizeof info / sizeof *info);
+    static xpe_device_info info[DEVICES_MAX];
+    size_t count = xpe_devices_list(info, DEVICES_MAX);
+    int present = 0;
 
     for (size_t i = 0; argc > 1 && i < sizeof names / sizeof *names; i++)
         if (strcmp(argv[1], names[i]) == 0)
             backend = names[i];
-    for (int i = 0; i < DEVICES_MAX; i++)
-        device_names[i] = backend;
-    for (size_t i = 0; i < count && i < sizeof info / sizeof *info; i++)
-        if (strncmp(info[i].name, backend, strlen(backend)) == 0 && info[i].absent[0]) {
+    for (size_t i = 0; i < count && i < DEVICES_MAX; i++) {
+        if (strncmp(info[i].name, backend, strlen(backend)) != 0)
+            continue;
+        if (info[i].absent[0]) {
             printf("skipped: '%s': %s\n", info[i].name, info[i].absent);
             return 77;
         }
+        device_names[present++] = info[i].name;
+    }
+    for (int i = present; present && i < DEVICES_MAX; i++)
+        device_names[i] = device_names[i - present];
     return 0;
 }
 
@@ -67,7 +73,8 @@ static void keep_arrays(xpt_result *r, xpe_run *run)
     r->modes = xpe_run_modes(run);
 }
 
-static void take_arrays(xpt_result *r, const xpe_problem *problem, const xpe_problem_desc *desc, const xpe_stage *stage)
+static void take_arrays(xpt_result *r, const xpe_problem *problem, const xpe_problem_desc *desc,
+                        const xpe_stage *stage)
 {
     size_t pixels, probe = (size_t)(desc->probe_modes * desc->scan.n * desc->scan.n);
 
@@ -135,7 +142,8 @@ xpt_result *xpt_run(const xpe_problem_desc *desc, const xpe_stage *stage, xpt_di
     return r;
 }
 
-xpt_result *xpt_run_well(const xpe_problem_desc *desc, const xpe_stage *stage, xpt_division division)
+xpt_result *xpt_run_well(const xpe_problem_desc *desc, const xpe_stage *stage,
+                         xpt_division division)
 {
     xpt_result *r = xpt_run(desc, stage, division);
 
@@ -159,7 +167,8 @@ void xpt_result_destroy(xpt_result *r)
     free(r);
 }
 
-static bool same_bytes(const void *a, const void *b, size_t bytes, const char *name, const char **what)
+static bool same_bytes(const void *a, const void *b, size_t bytes, const char *name,
+                       const char **what)
 {
     if ((!a && !b) || (a && b && memcmp(a, b, bytes) == 0))
         return true;
@@ -172,15 +181,19 @@ bool xpt_same(const xpt_result *a, const xpt_result *b, const char **what)
     size_t pixels = (size_t)(a->rows * a->cols), plane = (size_t)(a->n * a->n);
 
     *what = "status, shape or number of modes or iterations";
-    if (a->status != b->status || a->n != b->n || a->rows != b->rows || a->cols != b->cols || a->modes != b->modes ||
-        a->start_modes != b->start_modes || a->iterations != b->iterations)
+    if (a->status != b->status || a->n != b->n || a->rows != b->rows || a->cols != b->cols ||
+        a->modes != b->modes || a->start_modes != b->start_modes || a->iterations != b->iterations)
         return false;
-    return same_bytes(a->start_probe, b->start_probe, (size_t)a->start_modes * plane * sizeof *a->probe, "start probe", what) &&
-           same_bytes(a->start_object, b->start_object, pixels * sizeof *a->object, "start object", what) &&
+    return same_bytes(a->start_probe, b->start_probe,
+                      (size_t)a->start_modes * plane * sizeof *a->probe, "start probe", what) &&
+           same_bytes(a->start_object, b->start_object, pixels * sizeof *a->object, "start object",
+                      what) &&
            same_bytes(a->object, b->object, pixels * sizeof *a->object, "object", what) &&
-           same_bytes(a->probe, b->probe, (size_t)a->modes * plane * sizeof *a->probe, "probe", what) &&
+           same_bytes(a->probe, b->probe, (size_t)a->modes * plane * sizeof *a->probe, "probe",
+                      what) &&
            same_bytes(a->coverage, b->coverage, pixels * sizeof *a->coverage, "coverage", what) &&
-           same_bytes(a->errors, b->errors, (size_t)a->iterations * sizeof *a->errors, "data errors", what);
+           same_bytes(a->errors, b->errors, (size_t)a->iterations * sizeof *a->errors,
+                      "data errors", what);
 }
 
 void xpt_assert_same_at(const xpt_result *a, const xpt_result *b, const char *file, int line)
@@ -201,11 +214,12 @@ void xpt_assert_below_at(double value, double limit, const char *text, const cha
     }
 }
 
-void xpt_assert_refused_at(const xpe_error *err, xpe_status expected, const char *part, const char *file, int line)
+void xpt_assert_refused_at(const xpe_error *err, xpe_status expected, const char *part,
+                           const char *file, int line)
 {
     if (err->status != expected || !strstr(err->text, part)) {
-        print_error("got %s: '%s', expected %s with '%s'\n", xpe_status_name(err->status), err->text,
-                    xpe_status_name(expected), part);
+        print_error("got %s: '%s', expected %s with '%s'\n", xpe_status_name(err->status),
+                    err->text, xpe_status_name(expected), part);
         _fail(file, line);
     }
 }

@@ -10,7 +10,8 @@ static xpt_c *at_patch(const oracle *o, xpt_c *image, int64_t j, int64_t i)
     return image + (o->first[2 * j] + i / o->n) * o->cols + o->first[2 * j + 1] + i % o->n;
 }
 
-/* ------------------------------------------------------------------------------------------ the modes */
+/* ------------------------------------------------------------------------------------------ the
+ * modes */
 
 static void renew_coverage(oracle *o, int k)
 {
@@ -19,7 +20,8 @@ static void renew_coverage(oracle *o, int k)
 
     memset(cover, 0, (size_t)pixels * sizeof *cover);
     for (int64_t i = 0; i < o->plane; i++)
-        o->weight[k * o->plane + i] = pow(cabs(o->d[k * o->plane + i]), o->stage->probe_weight_exponent);
+        o->weight[k * o->plane + i] =
+            pow(cabs(o->d[k * o->plane + i]), o->stage->probe_weight_exponent);
     for (int64_t j = 0; j < o->frames; j++)
         for (int64_t i = 0; i < o->plane; i++)
             cover[(o->first[2 * j] + i / o->n) * o->cols + o->first[2 * j + 1] + i % o->n] +=
@@ -27,9 +29,11 @@ static void renew_coverage(oracle *o, int k)
     for (int64_t i = 0; i < pixels; i++)
         half[i / o->cols >= o->rows / 2] += cover[i] * cover[i];
     for (int h = 0; h < 2; h++)
-        o->cover_eps[2 * k + h] = o->trap == XPT_COVER_GUARD_BAND
-                                      ? xpt_guard(o, half[h], (double)(h ? o->rows - o->rows / 2 : o->rows / 2) * (double)o->cols)
-                                      : xpt_guard(o, half[0] + half[1], (double)pixels);
+        o->cover_eps[2 * k + h] =
+            o->trap == XPT_COVER_GUARD_BAND
+                ? xpt_guard(o, half[h],
+                            (double)(h ? o->rows - o->rows / 2 : o->rows / 2) * (double)o->cols)
+                : xpt_guard(o, half[0] + half[1], (double)pixels);
 }
 
 /* Everything that follows from d. */
@@ -39,8 +43,9 @@ static void renew(oracle *o, bool first_time)
 
     for (int k = 0; k < o->modes; k++) {
         double e = xpt_energy(o->d + k * o->plane, o->plane);
-        o->d_eps[k] = o->trap == XPT_MODE_GUARD_SHARED ? xpt_guard(o, all, (double)(o->modes * o->plane))
-                                                       : xpt_guard(o, e, (double)o->plane);
+        o->d_eps[k] = o->trap == XPT_MODE_GUARD_SHARED
+                          ? xpt_guard(o, all, (double)(o->modes * o->plane))
+                          : xpt_guard(o, e, (double)o->plane);
         if (o->trap == XPT_COVER_NEVER_RENEWED && !first_time)
             continue;
         o->share[k] = o->trap == XPT_SHARE_OF_NORMS ? sqrt(e) : e;
@@ -54,7 +59,8 @@ static void renew(oracle *o, bool first_time)
         o->share[k] /= total;
 }
 
-/* ------------------------------------------------------------------------------------------ the steps */
+/* ------------------------------------------------------------------------------------------ the
+ * steps */
 
 static double gain(const oracle *o, double y, double intensity, double mean)
 {
@@ -68,7 +74,8 @@ static double gain(const oracle *o, double y, double intensity, double mean)
 }
 
 /* Fields F(m_k p) of frame j into far [modes][n][n]. */
-static void far_fields(const oracle *o, xpt_c *far, const xpt_c *modes, int64_t stride, const xpt_c *p)
+static void far_fields(const oracle *o, xpt_c *far, const xpt_c *modes, int64_t stride,
+                       const xpt_c *p)
 {
     for (int k = 0; k < o->modes; k++) {
         for (int64_t i = 0; i < o->plane; i++)
@@ -101,8 +108,9 @@ static void average(oracle *o, xpt_c *image, const xpt_c *patches)
             for (int64_t i = 0; i < o->plane; i++)
                 *at_patch(o, sum, j, i) += o->weight[k * o->plane + i] * patches[j * o->plane + i];
         for (int64_t i = 0; i < pixels; i++)
-            image[i] += o->share[k] *
-                        xpt_divide(sum[i], o->cover[k * pixels + i], o->cover_eps[2 * k + (i / o->cols >= o->rows / 2)]);
+            image[i] +=
+                o->share[k] * xpt_divide(sum[i], o->cover[k * pixels + i],
+                                         o->cover_eps[2 * k + (i / o->cols >= o->rows / 2)]);
     }
     free(sum);
 }
@@ -127,7 +135,8 @@ static void object_step(oracle *o)
                 f[i] *= gain(o, o->y[j * o->plane + i], intensity[i], mean);
             xpt_dft_run(o->dft, f, +1);
             for (int64_t i = 0; i < o->plane; i++)
-                wj[i] += alpha * o->share[k] * xpt_divide(f[i], o->d[k * o->plane + i], o->d_eps[k]);
+                wj[i] +=
+                    alpha * o->share[k] * xpt_divide(f[i], o->d[k * o->plane + i], o->d_eps[k]);
         }
         for (int64_t i = 0; i < o->plane; i++)
             mix[j * o->plane + i] = 2 * wj[i] - v[i];
@@ -146,16 +155,20 @@ static void object_step(oracle *o)
 /* Patches p_j that steps 3 and 4 use, and their guard. */
 static xpt_c *take_patches(oracle *o, double *eps)
 {
-    xpt_c *p = xpt_new((size_t)(o->frames * o->plane), sizeof *p), *image = o->trap == XPT_PATCHES_OF_Z ? o->z : o->x;
+    xpt_c *p = xpt_new((size_t)(o->frames * o->plane), sizeof *p),
+          *image = o->trap == XPT_PATCHES_OF_Z ? o->z : o->x;
     int64_t half = o->frames / 2;
 
     for (int64_t j = 0; j < o->frames; j++)
         for (int64_t i = 0; i < o->plane; i++)
-            p[j * o->plane + i] = o->trap == XPT_PATCHES_OF_V ? o->v[j * o->plane + i] : *at_patch(o, image, j, i);
-    eps[0] = eps[1] = xpt_guard(o, xpt_energy(p, o->frames * o->plane), (double)(o->frames * o->plane));
+            p[j * o->plane + i] =
+                o->trap == XPT_PATCHES_OF_V ? o->v[j * o->plane + i] : *at_patch(o, image, j, i);
+    eps[0] = eps[1] =
+        xpt_guard(o, xpt_energy(p, o->frames * o->plane), (double)(o->frames * o->plane));
     if (o->trap == XPT_PATCH_GUARD_BLOCK) {
         eps[0] = xpt_guard(o, xpt_energy(p, half * o->plane), (double)(half * o->plane));
-        eps[1] = xpt_guard(o, xpt_energy(p + half * o->plane, (o->frames - half) * o->plane), (double)((o->frames - half) * o->plane));
+        eps[1] = xpt_guard(o, xpt_energy(p + half * o->plane, (o->frames - half) * o->plane),
+                           (double)((o->frames - half) * o->plane));
     }
     return p;
 }
@@ -182,7 +195,8 @@ static void fill_copies(oracle *o, int from)
 {
     for (int k = from; k < o->modes; k++)
         for (int64_t j = 0; j < o->frames; j++)
-            memcpy(o->s + (k * o->frames + j) * o->plane, o->d + k * o->plane, (size_t)o->plane * sizeof *o->s);
+            memcpy(o->s + (k * o->frames + j) * o->plane, o->d + k * o->plane,
+                   (size_t)o->plane * sizeof *o->s);
 }
 
 static void add_mode(oracle *o)
@@ -204,7 +218,8 @@ static void add_mode(oracle *o)
         }
         xpt_dft_run(o->dft, back, +1);
         for (int64_t i = 0; i < o->plane; i++)
-            fresh[i] += xpt_divide(back[i], p[j * o->plane + i], eps[j >= o->frames / 2]) / (double)o->frames;
+            fresh[i] += xpt_divide(back[i], p[j * o->plane + i], eps[j >= o->frames / 2]) /
+                        (double)o->frames;
     }
     if (rest > 0) {
         xpt_fresnel(o, fresh);
@@ -215,7 +230,8 @@ static void add_mode(oracle *o)
         fill_copies(o, o->modes - 1);
         for (int64_t i = 0; i < o->modes * o->plane; i++)
             o->d[i] *= common;
-        for (int64_t i = 0; i < o->modes * o->frames * o->plane && o->trap != XPT_COPIES_UNSCALED; i++)
+        for (int64_t i = 0; i < o->modes * o->frames * o->plane && o->trap != XPT_COPIES_UNSCALED;
+             i++)
             o->s[i] *= common;
         if (o->stage->orthogonalize_modes) {
             orthogonalize(o);
@@ -252,13 +268,14 @@ static void mean_copies(const oracle *o, xpt_c *out, const xpt_c *s, const xpt_c
         int64_t at = i / o->plane * o->frames * o->plane + i % o->plane;
         out[i] = 0;
         for (int64_t j = 0; j < o->frames; j++)
-            out[i] += (r ? 2 * r[at + j * o->plane] - s[at + j * o->plane] : s[at + j * o->plane]) / (double)o->frames;
+            out[i] += (r ? 2 * r[at + j * o->plane] - s[at + j * o->plane] : s[at + j * o->plane]) /
+                      (double)o->frames;
     }
 }
 
 /* Fit of copy k of frame j: r = (1 - alpha2) s + alpha2 t. */
-static void fit_copy(const oracle *o, xpt_c *r, int64_t j, int k, const xpt_c *far, const double *intensity, double mean,
-                     const xpt_c *p, double eps)
+static void fit_copy(const oracle *o, xpt_c *r, int64_t j, int k, const xpt_c *far,
+                     const double *intensity, double mean, const xpt_c *p, double eps)
 {
     const xpt_c *s = o->s + (k * o->frames + j) * o->plane;
     xpt_c *own = xpt_new((size_t)o->plane, sizeof *own);
@@ -283,8 +300,10 @@ static void probe_step(oracle *o)
 {
     double eps[2], mean, rho = o->stage->relaxation;
     size_t all = (size_t)(o->modes * o->frames * o->plane);
-    xpt_c *p = take_patches(o, eps), *r = xpt_new(all, sizeof *r), *modes = xpt_new((size_t)(o->modes * o->plane), sizeof *modes);
-    xpt_c *far = xpt_new((size_t)(o->modes * o->plane), sizeof *far), *u = xpt_new((size_t)(o->modes * o->plane), sizeof *u);
+    xpt_c *p = take_patches(o, eps), *r = xpt_new(all, sizeof *r),
+          *modes = xpt_new((size_t)(o->modes * o->plane), sizeof *modes);
+    xpt_c *far = xpt_new((size_t)(o->modes * o->plane), sizeof *far),
+          *u = xpt_new((size_t)(o->modes * o->plane), sizeof *u);
     double *intensity = xpt_new((size_t)o->plane, sizeof *intensity);
 
     for (int64_t j = 0; j < o->frames; j++) {
@@ -293,7 +312,8 @@ static void probe_step(oracle *o)
             xpt_c *rk = r + (k * o->frames + j) * o->plane;
             far_fields(o, far, modes, o->plane, p + j * o->plane);
             intensities(o, intensity, far, &mean);
-            fit_copy(o, rk, j, k, far + k * o->plane, intensity, mean, p + j * o->plane, eps[j >= o->frames / 2]);
+            fit_copy(o, rk, j, k, far + k * o->plane, intensity, mean, p + j * o->plane,
+                     eps[j >= o->frames / 2]);
             if (o->trap == XPT_MODES_IN_TURN)
                 memcpy(modes + k * o->plane, rk, (size_t)o->plane * sizeof *modes);
         }
@@ -320,7 +340,8 @@ static void probe_step(oracle *o)
 static double data_error(oracle *o)
 {
     double wrong = 0, right = 0, mean, *intensity = xpt_new((size_t)o->plane, sizeof *intensity);
-    xpt_c *far = xpt_new((size_t)(o->modes * o->plane), sizeof *far), *p = xpt_new((size_t)o->plane, sizeof *p);
+    xpt_c *far = xpt_new((size_t)(o->modes * o->plane), sizeof *far),
+          *p = xpt_new((size_t)o->plane, sizeof *p);
     const xpt_c *modes = o->trap == XPT_ERROR_OF_OLD_MODES && !o->known ? o->d_old : o->d;
 
     for (int64_t j = 0; j < o->frames; j++) {
@@ -330,7 +351,8 @@ static double data_error(oracle *o)
         intensities(o, intensity, far, &mean);
         for (int64_t i = 0; i < o->plane; i++) {
             double y = o->y[j * o->plane + i];
-            double modelled = sqrt(intensity[i] + (o->trap == XPT_ERROR_GUARDED ? XPT_TINY_GUARD : 0));
+            double modelled =
+                sqrt(intensity[i] + (o->trap == XPT_ERROR_GUARDED ? XPT_TINY_GUARD : 0));
             wrong += y < 0 ? 0 : pow(modelled - y, 2);
             right += y < 0 ? 0 : y * y;
         }
@@ -341,7 +363,8 @@ static double data_error(oracle *o)
     return sqrt(wrong / right);
 }
 
-/* ---------------------------------------------------------------------------------------- the whole */
+/* ---------------------------------------------------------------------------------------- the
+ * whole */
 
 static void read_counts(oracle *o)
 {
@@ -362,14 +385,24 @@ static void widen(xpt_c *out, const xpe_c32 *in, int64_t count)
 static oracle *create(const xpt_case *c, const xpe_stage *stage, xpt_trap trap)
 {
     oracle *o = xpt_new(1, sizeof *o);
-    size_t modes = (size_t)c->desc.probe_modes, pixels = (size_t)(c->rows * c->cols), plane = (size_t)(c->n * c->n);
-    double pitch = xpe_pixel_pitch(c->desc.scan.wavelength_m, c->desc.scan.detector_distance_m, c->desc.scan.detector_pitch_m, c->n);
+    size_t modes = (size_t)c->desc.probe_modes, pixels = (size_t)(c->rows * c->cols),
+           plane = (size_t)(c->n * c->n);
+    double pitch = xpe_pixel_pitch(c->desc.scan.wavelength_m, c->desc.scan.detector_distance_m,
+                                   c->desc.scan.detector_pitch_m, c->n);
 
-    *o = (oracle){.c = c, .stage = stage, .trap = trap, .n = c->n, .plane = c->n * c->n, .frames = c->num_frames,
-                  .rows = c->rows, .cols = c->cols, .known = c->desc.probe != NULL};
+    *o = (oracle){.c = c,
+                  .stage = stage,
+                  .trap = trap,
+                  .n = c->n,
+                  .plane = c->n * c->n,
+                  .frames = c->num_frames,
+                  .rows = c->rows,
+                  .cols = c->cols,
+                  .known = c->desc.probe != NULL};
     o->dft = xpt_dft_create(c->n);
-    o->q = stage->fresnel_radius_pixels != 0 ? pow(stage->fresnel_radius_pixels, 2)
-                                             : c->desc.scan.wavelength_m * stage->fresnel_distance_m / (pitch * pitch);
+    o->q = stage->fresnel_radius_pixels != 0
+               ? pow(stage->fresnel_radius_pixels, 2)
+               : c->desc.scan.wavelength_m * stage->fresnel_distance_m / (pitch * pitch);
     o->first = xpt_new((size_t)o->frames * 2, sizeof *o->first);
     o->y = xpt_new((size_t)o->frames * plane, sizeof *o->y);
     o->v = xpt_new((size_t)o->frames * plane, sizeof *o->v);
@@ -457,7 +490,8 @@ xpt_oracle *xpt_oracle_run(const xpt_case *c, const xpe_stage *stage, xpt_trap t
     xpt_oracle *out = xpt_new(1, sizeof *out);
     size_t modes = (size_t)c->desc.probe_modes, pixels = (size_t)(c->rows * c->cols);
 
-    *out = (xpt_oracle){.n = c->n, .rows = c->rows, .cols = c->cols, .iterations = stage->iterations};
+    *out =
+        (xpt_oracle){.n = c->n, .rows = c->rows, .cols = c->cols, .iterations = stage->iterations};
     out->object = xpt_new(pixels, sizeof *out->object);
     out->start_object = xpt_new(pixels, sizeof *out->start_object);
     out->probe = xpt_new(modes * (size_t)o->plane, sizeof *out->probe);

@@ -1,4 +1,5 @@
-/* The starting point of the oracle, and the filters that it and new modes use (docs/algorithm.md 2). */
+/* The starting point of the oracle, and the filters that it and new modes use (docs/algorithm.md
+ * 2). */
 #include "oracle_state.h"
 
 #include <math.h>
@@ -16,7 +17,8 @@ double xpt_guard(const oracle *o, double total, double count)
 {
     if (o->trap == XPT_GUARD_NONE)
         return 0;
-    return o->trap == XPT_GUARD_SQUARE ? XPT_TINY_GUARD * total / count : XPT_TINY_GUARD * sqrt(total / count);
+    return o->trap == XPT_GUARD_SQUARE ? XPT_TINY_GUARD * total / count
+                                       : XPT_TINY_GUARD * sqrt(total / count);
 }
 
 xpt_c xpt_divide(xpt_c a, xpt_c b, double eps)
@@ -26,7 +28,8 @@ xpt_c xpt_divide(xpt_c a, xpt_c b, double eps)
     return size > 0 ? a * conj(b) / size : 0;
 }
 
-/* ------------------------------------------------------------------------------- filters on the host */
+/* ------------------------------------------------------------------------------- filters on the
+ * host */
 
 static int64_t mirror(int64_t i, int64_t n)
 {
@@ -100,7 +103,8 @@ static double median(const double *a, int64_t count)
     return middle;
 }
 
-/* -------------------------------------------------------------------------------------------- start */
+/* --------------------------------------------------------------------------------------------
+ * start */
 
 void xpt_start_probe(oracle *o)
 {
@@ -162,8 +166,10 @@ static void smooth(const oracle *o, double *image)
 void xpt_start_object(oracle *o)
 {
     int64_t pixels = o->rows * o->cols;
-    double *votes = xpt_new((size_t)pixels, sizeof *votes), *hits = xpt_new((size_t)pixels, sizeof *hits), eps, total = 0;
-    double norm = sqrt(xpt_energy(o->d, o->plane * (o->trap == XPT_NORM_FIRST_MODE ? 1 : o->modes)));
+    double *votes = xpt_new((size_t)pixels, sizeof *votes),
+           *hits = xpt_new((size_t)pixels, sizeof *hits), eps, total = 0;
+    double norm =
+        sqrt(xpt_energy(o->d, o->plane * (o->trap == XPT_NORM_FIRST_MODE ? 1 : o->modes)));
 
     for (int64_t j = 0; j < o->frames; j++) {
         double vote = sqrt(sqrt(frame_energy(o, j)) / norm);

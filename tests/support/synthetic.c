@@ -55,7 +55,8 @@ void xpt_random_field(xpt_random *r, xpe_c32 *out, int64_t count)
     }
 }
 
-/* -------------------------------------------------------------------------------------------- cases */
+/* --------------------------------------------------------------------------------------------
+ * cases */
 
 static xpt_case *create(int64_t n, int64_t num_frames, int64_t rows, int64_t cols, int modes)
 {
@@ -102,7 +103,8 @@ void xpt_case_destroy(xpt_case *c)
 void xpt_case_first(const xpt_case *c, int64_t *first)
 {
     const xpe_scan *s = &c->desc.scan;
-    double pitch = xpe_pixel_pitch(s->wavelength_m, s->detector_distance_m, s->detector_pitch_m, s->n);
+    double pitch =
+        xpe_pixel_pitch(s->wavelength_m, s->detector_distance_m, s->detector_pitch_m, s->n);
 
     for (int64_t i = 0; i < 2 * c->num_frames; i++)
         first[i] = (int64_t)rint((c->positions[i] - c->origin[i % 2]) / pitch) - c->n / 2;
@@ -157,7 +159,8 @@ void xpt_case_hide(xpt_case *c, double fraction, float spoilt, uint64_t seed)
     c->desc.scan.mask_frames = c->num_frames;
 }
 
-/* --------------------------------------------------------------------------------- the tiny problem */
+/* --------------------------------------------------------------------------------- the tiny
+ * problem */
 
 static double _Complex tiny_object(double row, double col)
 {
@@ -182,8 +185,8 @@ static void fill_probe(xpt_case *c)
 
     for (int64_t i = 0; i < c->modes * c->n * c->n; i++) {
         int64_t p = i % (c->n * c->n);
-        double _Complex d = tiny_probe((double)(p / c->n) - middle, (double)(p % c->n) - middle, width,
-                                       (int)(i / (c->n * c->n)));
+        double _Complex d = tiny_probe((double)(p / c->n) - middle, (double)(p % c->n) - middle,
+                                       width, (int)(i / (c->n * c->n)));
         c->probe[i] = (xpe_c32){(float)creal(d), (float)cimag(d)};
     }
 }
@@ -193,7 +196,8 @@ xpt_case *xpt_tiny_create(int modes)
     xpt_case *c = create(XPT_TINY_N, XPT_TINY_FRAMES, XPT_TINY_SIDE, XPT_TINY_SIDE, modes);
 
     for (int64_t i = 0; i < c->rows * c->cols; i++) {
-        double _Complex x = tiny_object((double)(i / c->cols) / (XPT_TINY_SIDE - 1), (double)(i % c->cols) / (XPT_TINY_SIDE - 1));
+        double _Complex x = tiny_object((double)(i / c->cols) / (XPT_TINY_SIDE - 1),
+                                        (double)(i % c->cols) / (XPT_TINY_SIDE - 1));
         c->object[i] = (xpe_c32){(float)creal(x), (float)cimag(x)};
     }
     fill_probe(c);
@@ -207,7 +211,8 @@ xpt_case *xpt_tiny_create(int modes)
 
 xpt_case *xpt_small_create(int64_t n, int points, int modes, uint64_t seed)
 {
-    int64_t step = n / 4 > 0 ? n / 4 : 1, rows = n + step * points + 1, cols = n + step * points + 3;
+    int64_t step = n / 4 > 0 ? n / 4 : 1, rows = n + step * points + 1,
+            cols = n + step * points + 3;
     xpt_case *c = create(n, (int64_t)points * points, rows, cols, modes);
     xpt_random r = {seed};
 

@@ -1,6 +1,7 @@
-/* The division of the reference scan `medium` over 1, 2, 3 and 5 devices, as the numpy oracle of the reference
- * numbers makes it: 144 jittered positions, frames of 64 x 64, a grid of 157 x 167.  The frames of the blocks, one
- * block after the other, are the same list for every number of devices. */
+/* The division of the reference scan `medium` over 1, 2, 3 and 5 devices, as the numpy oracle of
+ * the reference numbers makes it: 144 jittered positions, frames of 64 x 64, a grid of 157 x 167.
+ * The frames of the blocks, one block after the other, are the same list for every number of
+ * devices. */
 #ifndef XPT_MEDIUM_PLAN_H
 #define XPT_MEDIUM_PLAN_H
 

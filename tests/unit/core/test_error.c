@@ -10,8 +10,9 @@
 
 static void every_status_has_a_name_of_its_own(void **state)
 {
-    static const char *const names[] = {"ok",        "invalid",     "no-memory", "no-device-memory", "no-device", "device-lost",
-                                        "diverged",  "cancelled",   "io",        "internal"};
+    static const char *const names[] = {"ok",        "invalid",     "no-memory", "no-device-memory",
+                                        "no-device", "device-lost", "diverged",  "cancelled",
+                                        "io",        "internal"};
 
     (void)state;
     for (int i = 0; i <= XPE_INTERNAL; i++)
@@ -62,8 +63,10 @@ static void types_have_numpy_names_and_sizes(void **state)
         xpe_type type;
         const char *name;
         size_t size;
-    } all[] = {{XPE_U8, "uint8", 1},   {XPE_I8, "int8", 1},   {XPE_U16, "uint16", 2}, {XPE_I16, "int16", 2},     {XPE_U32, "uint32", 4},
-               {XPE_I32, "int32", 4},  {XPE_U64, "uint64", 8}, {XPE_I64, "int64", 8},  {XPE_F32, "float32", 4}, {XPE_F64, "float64", 8}};
+    } all[] = {{XPE_U8, "uint8", 1},   {XPE_I8, "int8", 1},    {XPE_U16, "uint16", 2},
+               {XPE_I16, "int16", 2},  {XPE_U32, "uint32", 4}, {XPE_I32, "int32", 4},
+               {XPE_U64, "uint64", 8}, {XPE_I64, "int64", 8},  {XPE_F32, "float32", 4},
+               {XPE_F64, "float64", 8}};
 
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -77,7 +80,8 @@ static void types_have_numpy_names_and_sizes(void **state)
 
 static void unknown_types_are_not_found(void **state)
 {
-    static const char *const names[] = {"", "float", "uint", "uint16 ", "UINT8", "complex64", "<u2"};
+    static const char *const names[] = {"",      "float",     "uint", "uint16 ",
+                                        "UINT8", "complex64", "<u2"};
     xpe_type found;
 
     (void)state;
@@ -88,9 +92,12 @@ static void unknown_types_are_not_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_status_has_a_name_of_its_own), cmocka_unit_test(fail_fills_every_member_and_returns_the_status),
-        cmocka_unit_test(fail_needs_no_error_and_no_pointer), cmocka_unit_test(long_texts_are_cut_at_the_end),
-        cmocka_unit_test(types_have_numpy_names_and_sizes),   cmocka_unit_test(unknown_types_are_not_found),
+        cmocka_unit_test(every_status_has_a_name_of_its_own),
+        cmocka_unit_test(fail_fills_every_member_and_returns_the_status),
+        cmocka_unit_test(fail_needs_no_error_and_no_pointer),
+        cmocka_unit_test(long_texts_are_cut_at_the_end),
+        cmocka_unit_test(types_have_numpy_names_and_sizes),
+        cmocka_unit_test(unknown_types_are_not_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Fresnel propagation of the start probe and of new modes (core/fresnel.c): algorithm.md 2 and trap 10. */
+/* Fresnel propagation of the start probe and of new modes (core/fresnel.c): algorithm.md 2 and
+ * trap 10. */
 #include "core/host.h"
 
 #include "synthetic.h"
@@ -98,7 +99,8 @@ static void a_plane_wave_gains_the_phase_of_its_frequency(void **state)
     (void)state;
     for (size_t s = 0; s < sizeof sides / sizeof *sides; s++) {
         int64_t n = sides[s];
-        xpe_c64 *field = xpt_new((size_t)(n * n), sizeof *field), *right = xpt_new((size_t)(n * n), sizeof *right);
+        xpe_c64 *field = xpt_new((size_t)(n * n), sizeof *field),
+                *right = xpt_new((size_t)(n * n), sizeof *right);
         for (int64_t a = -n / 2; a < n / 2; a++)
             for (int64_t b = -n / 2; b < n / 2; b += 1 + n / 8) {
                 double q = 2.5, turn = -PI * q * (double)(a * a + b * b) / (double)(n * n);
@@ -116,7 +118,8 @@ static void a_plane_wave_gains_the_phase_of_its_frequency(void **state)
     }
 }
 
-/* exp(-r^2 / 2 s^2) becomes exp(-r^2 / 2 (s^2 + i q / 2 pi)) times s^2 / (s^2 + i q / 2 pi): the sign of the step. */
+/* exp(-r^2 / 2 s^2) becomes exp(-r^2 / 2 (s^2 + i q / 2 pi)) times s^2 / (s^2 + i q / 2 pi): the
+ * sign of the step. */
 static void a_gaussian_beam_curves_as_the_closed_form_says(void **state)
 {
     enum { N = 64 };

@@ -54,7 +54,8 @@ static double *random_image(int64_t rows, int64_t cols, uint64_t seed)
 
 static void filter_equals_the_direct_sum_at_every_size(void **state)
 {
-    static const int64_t sizes[][2] = {{1, 1}, {1, 9}, {2, 3}, {3, 2}, {4, 4}, {5, 16}, {9, 1}, {16, 16}, {23, 17}};
+    static const int64_t sizes[][2] = {{1, 1},  {1, 9}, {2, 3},   {3, 2},  {4, 4},
+                                       {5, 16}, {9, 1}, {16, 16}, {23, 17}};
 
     (void)state; /* sides below 4 mirror more than once */
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

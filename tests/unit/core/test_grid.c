@@ -32,7 +32,8 @@ static xpe_grid derive(const xpe_scan *scan, const xpe_grid_wish *wish, int32_t 
     return grid;
 }
 
-static void refuse(const xpe_scan *scan, const xpe_grid_wish *wish, const char *pointer, const char *part)
+static void refuse(const xpe_scan *scan, const xpe_grid_wish *wish, const char *pointer,
+                   const char *part)
 {
     xpe_grid grid;
     xpe_error err = {0};
@@ -45,7 +46,8 @@ static void refuse(const xpe_scan *scan, const xpe_grid_wish *wish, const char *
 static void pixel_pitch_is_wavelength_times_distance_over_the_detector(void **state)
 {
     (void)state;
-    assert_true(fabs(xpe_pixel_pitch(1e-10, 2.0, 5e-5, 128) / (1e-10 * 2 / (128 * 5e-5)) - 1) < 1e-15);
+    assert_true(fabs(xpe_pixel_pitch(1e-10, 2.0, 5e-5, 128) / (1e-10 * 2 / (128 * 5e-5)) - 1) <
+                1e-15);
 }
 
 static void nothing_given_makes_the_smallest_grid_that_holds_every_patch(void **state)
@@ -56,8 +58,9 @@ static void nothing_given_makes_the_smallest_grid_that_holds_every_patch(void **
     xpe_grid grid = derive(&scan, NULL, first);
 
     (void)state;
-    assert_true(grid.origin_m[0] == 8 && grid.origin_m[1] == -6); /* round(10.2) - 2, round(-3.9) - 2 */
-    assert_int_equal(grid.rows, 3 + 4); /* 12.8 - 8 rounds to 5, less 2 */
+    assert_true(grid.origin_m[0] == 8 &&
+                grid.origin_m[1] == -6); /* round(10.2) - 2, round(-3.9) - 2 */
+    assert_int_equal(grid.rows, 3 + 4);  /* 12.8 - 8 rounds to 5, less 2 */
     assert_int_equal(grid.cols, 11 + 4);
     assert_int_equal(first[0], 0);
     assert_int_equal(first[1], 0);
@@ -82,7 +85,8 @@ static void positions_at_halves_round_to_even(void **state)
     assert_memory_equal(first, right, sizeof right);
 }
 
-/* Trap 13: with n/2 odd the least first pixel of a derived grid can be 1 away from 0 at exact ties. */
+/* Trap 13: with n/2 odd the least first pixel of a derived grid can be 1 away from 0 at exact ties.
+ */
 static void a_tie_with_an_odd_half_frame_follows_the_two_roundings(void **state)
 {
     static const double at[] = {2.5, 4.5};
@@ -164,7 +168,8 @@ static void shifting_all_positions_only_shifts_the_origin(void **state)
     assert_memory_equal(first_a, first_b, sizeof first_a);
     assert_int_equal(grid_a.rows, grid_b.rows);
     assert_int_equal(grid_a.cols, grid_b.cols);
-    assert_true(grid_b.origin_m[0] == grid_a.origin_m[0] + 64 && grid_b.origin_m[1] == grid_a.origin_m[1] - 1000);
+    assert_true(grid_b.origin_m[0] == grid_a.origin_m[0] + 64 &&
+                grid_b.origin_m[1] == grid_a.origin_m[1] - 1000);
 }
 
 static void frames_of_two_pixels_and_one_position_do(void **state)
@@ -181,7 +186,8 @@ static void frames_of_two_pixels_and_one_position_do(void **state)
     assert_int_equal(first[1], 0);
 }
 
-/* --------------------------------------------------------------------------------------- refusals */
+/* --------------------------------------------------------------------------------------- refusals
+ */
 
 static const double zero[2] = {0, 0};
 
@@ -294,7 +300,8 @@ static void the_last_row_and_column_that_fit_are_accepted(void **state)
 
 static void absurd_units_are_refused_before_anything_is_allocated(void **state)
 {
-    static const double at[] = {0, 0, 3e9, 0}, far[] = {0, 0, 1e300, 1e300}, wide[] = {0, 0, 2e6, 2e6};
+    static const double at[] = {0, 0, 3e9, 0}, far[] = {0, 0, 1e300, 1e300},
+                        wide[] = {0, 0, 2e6, 2e6};
     xpe_scan scan = scan_of(at, 2, 4);
 
     (void)state;
@@ -307,7 +314,8 @@ static void absurd_units_are_refused_before_anything_is_allocated(void **state)
 
 static void stated_grids_that_make_no_sense_are_refused(void **state)
 {
-    static const int64_t none[2] = {0, 10}, negative[2] = {10, -3}, huge[2] = {INT64_MAX, INT64_MAX};
+    static const int64_t none[2] = {0, 10}, negative[2] = {10, -3},
+                         huge[2] = {INT64_MAX, INT64_MAX};
     static const double origin[2] = {0, NAN};
     xpe_scan scan = scan_of(zero, 1, 4);
     xpe_grid_wish wish = {none, NULL};

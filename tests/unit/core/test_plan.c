@@ -13,7 +13,8 @@
 
 #include <cmocka.h>
 
-static xpe_plan *build(const int32_t *first, int64_t frames, int64_t n, int64_t rows, int64_t cols, int modes, bool known, int count)
+static xpe_plan *build(const int32_t *first, int64_t frames, int64_t n, int64_t rows, int64_t cols,
+                       int modes, bool known, int count)
 {
     const xpe_grid grid = {.rows = rows, .cols = cols, .pitch_m = 1e-8};
     xpe_plan *plan;
@@ -42,12 +43,14 @@ static void division_is_that_of_the_reference_program(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof medium_division / sizeof *medium_division; i++) {
         int count = medium_division[i].devices;
-        xpe_plan *plan = build(first, MEDIUM_FRAMES, MEDIUM_N, MEDIUM_ROWS, MEDIUM_COLS, 1, true, count);
+        xpe_plan *plan =
+            build(first, MEDIUM_FRAMES, MEDIUM_N, MEDIUM_ROWS, MEDIUM_COLS, 1, true, count);
         assert_int_equal(plan->count, count);
         assert_memory_equal(plan->order, medium_order, sizeof medium_order);
         for (int g = 0; g < count; g++) {
             assert_int_equal(plan->shards[g].frames, medium_division[i].frames[g]);
-            assert_int_equal(plan->shards[g].band_first, g ? medium_division[i].band_stop[g - 1] : 0);
+            assert_int_equal(plan->shards[g].band_first,
+                             g ? medium_division[i].band_stop[g - 1] : 0);
             assert_int_equal(plan->shards[g].band_stop, medium_division[i].band_stop[g]);
             assert_int_equal(plan->shards[g].window_first, medium_division[i].window_first[g]);
             assert_int_equal(plan->shards[g].window_stop, medium_division[i].window_stop[g]);
@@ -99,7 +102,8 @@ static void the_first_blocks_get_the_frames_left_over(void **state)
     xpe_plan_destroy(plan);
 }
 
-static void assert_is_a_division(const xpe_plan *plan, const int32_t *first, int64_t frames, int64_t n, int64_t rows)
+static void assert_is_a_division(const xpe_plan *plan, const int32_t *first, int64_t frames,
+                                 int64_t n, int64_t rows)
 {
     char *seen = xpt_new((size_t)frames, 1);
     int64_t at = 0, band = 0;
@@ -116,7 +120,8 @@ static void assert_is_a_division(const xpe_plan *plan, const int32_t *first, int
             most = first[2 * j] + n > most ? first[2 * j] + n : most;
             if (i) {
                 int64_t before = plan->order[i - 1];
-                assert_true(first[2 * before] < first[2 * j] || (first[2 * before] == first[2 * j] && before < j));
+                assert_true(first[2 * before] < first[2 * j] ||
+                            (first[2 * before] == first[2 * j] && before < j));
             }
         }
         assert_int_equal(s->window_first, least);
@@ -139,7 +144,8 @@ static void every_division_is_complete_and_without_overlap(void **state)
 
     (void)state;
     for (int pass = 0; pass < 2000; pass++) {
-        int64_t n = 2 + 2 * xpt_random_below(&r, 8), rows = n + xpt_random_below(&r, 60), cols = n + xpt_random_below(&r, 20);
+        int64_t n = 2 + 2 * xpt_random_below(&r, 8), rows = n + xpt_random_below(&r, 60),
+                cols = n + xpt_random_below(&r, 20);
         int64_t frames = 1 + xpt_random_below(&r, 70), most = frames < rows ? frames : rows;
         int count = 1 + (int)xpt_random_below(&r, most);
         int32_t *first = xpt_new((size_t)frames * 2, sizeof *first);
@@ -160,11 +166,14 @@ static void bytes_hold_the_frames_and_the_sums(void **state)
     int32_t *first = medium_first();
     int64_t plane = MEDIUM_N * MEDIUM_N, pixels = MEDIUM_ROWS * MEDIUM_COLS;
 
-    (void)state; /* section 4: 12 n^2 a position known, 20 and 28 estimated; 16 N K sums, 8 N image, 4 N K coverage */
+    (void)state; /* section 4: 12 n^2 a position known, 20 and 28 estimated; 16 N K sums, 8 N image,
+                    4 N K coverage */
     for (int modes = 1; modes <= 3; modes++)
         for (int known = 0; known < 2; known++) {
-            xpe_plan *plan = build(first, MEDIUM_FRAMES, MEDIUM_N, MEDIUM_ROWS, MEDIUM_COLS, modes, known, 1);
-            int64_t least = MEDIUM_FRAMES * plane * (12 + (known ? 0 : 8 * modes)) + pixels * (8 + 20 * modes);
+            xpe_plan *plan =
+                build(first, MEDIUM_FRAMES, MEDIUM_N, MEDIUM_ROWS, MEDIUM_COLS, modes, known, 1);
+            int64_t least =
+                MEDIUM_FRAMES * plane * (12 + (known ? 0 : 8 * modes)) + pixels * (8 + 20 * modes);
             assert_true(plan->shards[0].bytes >= least);
             assert_true(plan->shards[0].bytes <= 2 * least);
             xpe_plan_destroy(plan);
@@ -179,8 +188,10 @@ static void more_modes_and_an_estimated_probe_need_more_bytes(void **state)
 
     (void)state;
     for (int modes = 1; modes <= 4; modes++) {
-        xpe_plan *known = build(first, MEDIUM_FRAMES, MEDIUM_N, MEDIUM_ROWS, MEDIUM_COLS, modes, true, 2);
-        xpe_plan *blind = build(first, MEDIUM_FRAMES, MEDIUM_N, MEDIUM_ROWS, MEDIUM_COLS, modes, false, 2);
+        xpe_plan *known =
+            build(first, MEDIUM_FRAMES, MEDIUM_N, MEDIUM_ROWS, MEDIUM_COLS, modes, true, 2);
+        xpe_plan *blind =
+            build(first, MEDIUM_FRAMES, MEDIUM_N, MEDIUM_ROWS, MEDIUM_COLS, modes, false, 2);
         assert_true(blind->shards[1].bytes > known->shards[1].bytes);
         assert_true(blind->shards[1].bytes > before);
         before = blind->shards[1].bytes;
@@ -197,7 +208,8 @@ static xpe_error refused(int64_t frames, int64_t rows, int count)
     xpe_plan *plan = (xpe_plan *)(void *)first;
     xpe_error err = {0};
 
-    assert_int_equal(xpe_plan_build(&plan, first, frames, 2, &grid, 1, true, count, &err), XPE_INVALID);
+    assert_int_equal(xpe_plan_build(&plan, first, frames, 2, &grid, 1, true, count, &err),
+                     XPE_INVALID);
     assert_null(plan);
     assert_string_equal(err.pointer, "/devices");
     free(first);
@@ -232,7 +244,8 @@ static void fewer_than_one_device_is_refused(void **state)
     assert_non_null(strstr(err.text, "-7"));
 }
 
-/* --------------------------------------------------------------------------------------- admission */
+/* --------------------------------------------------------------------------------------- admission
+ */
 
 static xpe_plan *plan_of_three(void)
 {
@@ -263,7 +276,8 @@ static void shards_of_one_device_share_its_bytes(void **state)
 {
     static const char *const names[] = {"cpu", "cuda:1", "cpu"};
     xpe_plan *plan = plan_of_three();
-    int64_t both = plan->shards[0].bytes + plan->shards[2].bytes, room[3] = {both, plan->shards[1].bytes, both};
+    int64_t both = plan->shards[0].bytes + plan->shards[2].bytes,
+            room[3] = {both, plan->shards[1].bytes, both};
     xpe_error err;
 
     (void)state;

@@ -18,7 +18,8 @@
 static const int64_t sides[] = {2, 4, 6, 10, 16, 18, 30, 64};
 #define SIDES (sizeof sides / sizeof *sides)
 
-/* Float transforms of n random numbers are right to a few roundings: 1e-6 of the rms times sqrt(n). */
+/* Float transforms of n random numbers are right to a few roundings: 1e-6 of the rms times sqrt(n).
+ */
 static double tolerance(int64_t n)
 {
     return 1e-6 * sqrt((double)n);
@@ -69,9 +70,11 @@ static void rows_are_the_sum_that_defines_them(void **state)
             xpe_fft_rows(get(n), out, sign);
             for (int64_t r = 0; r < XPE_GROUP; r++)
                 for (int64_t f = 0; f < n; f++)
-                    assert_true(distance(out[r * stride + f], direct(in + r * stride, n, 1, f, sign)) < tolerance(n));
+                    assert_true(distance(out[r * stride + f],
+                                         direct(in + r * stride, n, 1, f, sign)) < tolerance(n));
             for (int64_t r = 0; r < XPE_GROUP; r++) /* what lies between the rows is not touched */
-                assert_memory_equal(out + r * stride + n, in + r * stride + n, (size_t)(stride - n) * sizeof *in);
+                assert_memory_equal(out + r * stride + n, in + r * stride + n,
+                                    (size_t)(stride - n) * sizeof *in);
             free(in);
             free(out);
         }
@@ -87,7 +90,8 @@ static void columns_are_the_sum_that_defines_them(void **state)
             xpe_fft_columns(get(n), out, sign);
             for (int64_t c = 0; c < XPE_GROUP; c++)
                 for (int64_t f = 0; f < n; f++)
-                    assert_true(distance(out[f * XPE_GROUP + c], direct(in + c, n, XPE_GROUP, f, sign)) < tolerance(n));
+                    assert_true(distance(out[f * XPE_GROUP + c],
+                                         direct(in + c, n, XPE_GROUP, f, sign)) < tolerance(n));
             free(in);
             free(out);
         }
@@ -107,11 +111,13 @@ static void forward_and_backward_give_n_times_the_field(void **state)
     (void)state;
     for (size_t s = 0; s < SIDES; s++) {
         int64_t n = sides[s];
-        xpe_c32 *in = aligned_field(n * XPE_GROUP, 50 + s), *out = aligned_field(n * XPE_GROUP, 50 + s);
+        xpe_c32 *in = aligned_field(n * XPE_GROUP, 50 + s),
+                *out = aligned_field(n * XPE_GROUP, 50 + s);
         xpe_fft_columns(get(n), out, -1);
         xpe_fft_columns(get(n), out, +1);
         for (int64_t i = 0; i < n * XPE_GROUP; i++)
-            assert_true(distance(out[i], (double)n * CMPLX((double)in[i].re, (double)in[i].im)) < (double)n * tolerance(n));
+            assert_true(distance(out[i], (double)n * CMPLX((double)in[i].re, (double)in[i].im)) <
+                        (double)n * tolerance(n));
         free(in);
         free(out);
     }
@@ -184,7 +190,8 @@ static void host_transform_is_the_two_dimensional_sum(void **state)
     for (size_t s = 0; s < SIDES - 2; s++)
         for (int sign = -1; sign <= 1; sign += 2) {
             int64_t n = sides[s];
-            xpe_c64 *field = xpt_new((size_t)(n * n), sizeof *field), *in = xpt_new((size_t)(n * n), sizeof *in);
+            xpe_c64 *field = xpt_new((size_t)(n * n), sizeof *field),
+                    *in = xpt_new((size_t)(n * n), sizeof *in);
             xpt_random r = {s};
             xpe_error err;
             for (int64_t i = 0; i < n * n; i++)
@@ -193,8 +200,11 @@ static void host_transform_is_the_two_dimensional_sum(void **state)
             for (int64_t f = 0; f < n * n; f += 1 + n / 5) {
                 double complex sum = 0;
                 for (int64_t i = 0; i < n * n; i++)
-                    sum += CMPLX(in[i].re, in[i].im) *
-                           cexp(CMPLX(0, sign * 2 * PI * (double)((f / n) * (i / n) % n + (f % n) * (i % n) % n) / (double)n));
+                    sum +=
+                        CMPLX(in[i].re, in[i].im) *
+                        cexp(CMPLX(0, sign * 2 * PI *
+                                          (double)((f / n) * (i / n) % n + (f % n) * (i % n) % n) /
+                                          (double)n));
                 assert_true(cabs(CMPLX(field[f].re, field[f].im) - sum) < 1e-11);
             }
             free(in);

@@ -1,6 +1,6 @@
 /* The loops of every instruction-set level give the bits of the scalar arithmetic of engine/math
- * (cpu/loops.h): at every length, so that vector bodies and their remainders are met, and for zeros of both
- * signs, masked pixels, denormal and large values. */
+ * (cpu/loops.h): at every length, so that vector bodies and their remainders are met, and for zeros
+ * of both signs, masked pixels, denormal and large values. */
 #include "cpu/loops.h"
 
 #include "math/fit.h"
@@ -17,7 +17,8 @@
 #define LENGTHS 67
 #define ROOM ((LENGTHS + 1) * XPE_GROUP)
 
-/* Everything that a loop reads or writes; compared as a whole, so that writing too far is noticed. */
+/* Everything that a loop reads or writes; compared as a whole, so that writing too far is noticed.
+ */
 typedef struct scene {
     xpe_c32 a[ROOM], b[ROOM], c[ROOM], d[ROOM];
     float y[ROOM], f[ROOM], positive[ROOM];
@@ -33,9 +34,13 @@ typedef struct loop {
     void (*right)(scene *s, int64_t n); /* the same with the scalar functions */
 } loop;
 
-/* ------------------------------------------------------------------------------------- the loops */
+/* ------------------------------------------------------------------------------------- the loops
+ */
 
-#define EACH(count) int64_t i = 0; i < (count); i++
+#define EACH(count)                                                                                \
+    int64_t i = 0;                                                                                 \
+    i < (count);                                                                                   \
+    i++
 
 static void run_product(const xpe_loops *l, scene *s, int64_t n)
 {
@@ -132,8 +137,8 @@ static void run_impose(const xpe_loops *l, scene *s, int64_t n)
     l->impose(s->a, s->b, s->positive, n);
     drop_nothings(s, n);
 }
-/* Where the copy's field is 0 (or its square is, in float32) its phase factor is 1: the amplitude stays, times
- * the checkerboard that the engine's fields carry (trap 5). */
+/* Where the copy's field is 0 (or its square is, in float32) its phase factor is 1: the amplitude
+ * stays, times the checkerboard that the engine's fields carry (trap 5). */
 static void right_impose(scene *s, int64_t n)
 {
     for (EACH(n)) {
@@ -278,7 +283,8 @@ static void run_sum_deviation(const xpe_loops *l, scene *s, int64_t n)
 static void right_sum_deviation(scene *s, int64_t n)
 {
     for (EACH(n))
-        s->sum[i] += xpe_fix(xpe_deviation(xpe_advance(s->a[i], s->b[i], 0.9f), s->c[i]), s->unit.magic, s->unit.bias);
+        s->sum[i] += xpe_fix(xpe_deviation(xpe_advance(s->a[i], s->b[i], 0.9f), s->c[i]),
+                             s->unit.magic, s->unit.bias);
 }
 
 static void run_add_int(const xpe_loops *l, scene *s, int64_t n)
@@ -301,21 +307,46 @@ static void right_multiply(scene *s, int64_t n)
         s->a[i] = xpe_scale(s->a[i], 0.976f);
 }
 
-#define LOOP(name) {#name, run_##name, right_##name}
+#define LOOP(name)                                                                                 \
+    {                                                                                              \
+#name, run_##name, right_##name                                                            \
+    }
 static const loop loops[] = {
-    LOOP(product), LOOP(advance_product), LOOP(advance), LOOP(intensity), LOOP(intensity_added), LOOP(replace), LOOP(gain),
-    LOOP(scale), LOOP(impose), LOOP(misfit), LOOP(misfit_one), LOOP(residual), {"weigh", run_weigh, right_product},
-    LOOP(weigh_added), LOOP(relax), LOOP(sum_weighted), LOOP(sum_plain), LOOP(sum_real), LOOP(copy_state), LOOP(divide),
-    LOOP(sum_deviation), LOOP(add_int), LOOP(multiply),
+    LOOP(product),
+    LOOP(advance_product),
+    LOOP(advance),
+    LOOP(intensity),
+    LOOP(intensity_added),
+    LOOP(replace),
+    LOOP(gain),
+    LOOP(scale),
+    LOOP(impose),
+    LOOP(misfit),
+    LOOP(misfit_one),
+    LOOP(residual),
+    {"weigh", run_weigh, right_product},
+    LOOP(weigh_added),
+    LOOP(relax),
+    LOOP(sum_weighted),
+    LOOP(sum_plain),
+    LOOP(sum_real),
+    LOOP(copy_state),
+    LOOP(divide),
+    LOOP(sum_deviation),
+    LOOP(add_int),
+    LOOP(multiply),
 };
 #define LOOPS (sizeof loops / sizeof *loops)
 
-/* ------------------------------------------------------------------------------------ the scenes */
+/* ------------------------------------------------------------------------------------ the scenes
+ */
 
-/* Plain numbers, or among them zeros of both signs, denormals, and numbers whose squares are still finite. */
+/* Plain numbers, or among them zeros of both signs, denormals, and numbers whose squares are still
+ * finite. */
 static float number(xpt_random *r, bool special)
 {
-    static const float rare[] = {0.0f, -0.0f, 1e-42f, -1e-42f, 1e-20f, -1e-20f, 1e9f, -1e9f, 1.0f, -1.0f};
+    static const float rare[] = {0.0f,    -0.0f, 1e-42f, -1e-42f, 1e-20f,
+                                 -1e-20f, 1e9f,  -1e9f,  1.0f,    -1.0f};
 
     if (special && xpt_random_below(r, 3) == 0)
         return rare[xpt_random_below(r, (int64_t)(sizeof rare / sizeof *rare))];
@@ -357,8 +388,8 @@ static void compare(const xpe_loops *level, const loop *l, bool special)
         l->run(level, &got, n);
         l->right(&right, n);
         if (memcmp(&got, &right, sizeof got) != 0)
-            fail_msg("level %s, loop %s, length %lld, %s numbers", level->name, l->name, (long long)n,
-                     special ? "special" : "plain");
+            fail_msg("level %s, loop %s, length %lld, %s numbers", level->name, l->name,
+                     (long long)n, special ? "special" : "plain");
     }
 }
 

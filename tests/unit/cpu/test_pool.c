@@ -18,7 +18,8 @@ typedef struct count {
     atomic_int done[PARTS_MAX];
     atomic_int inside[THREADS_MAX]; /* calls in progress with this thread number */
     atomic_bool wrong;
-    int64_t plain[PARTS_MAX];       /* written without atomics: each part by one thread, read after the pass */
+    int64_t plain[PARTS_MAX]; /* written without atomics: each part by one thread, read after the
+                                 pass */
 } count;
 
 static void body(void *arg, int part, int thread)

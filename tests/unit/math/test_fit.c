@@ -19,7 +19,8 @@ static void gain_is_the_root_of_the_ratio_with_an_absolute_guard(void **state)
 
     (void)state;
     for (int i = 0; i < 10000; i++) {
-        float y = (float)(30 * xpt_random_unit(&r)), intensity = (float)pow(10, 12 * xpt_random_unit(&r) - 9);
+        float y = (float)(30 * xpt_random_unit(&r)),
+              intensity = (float)pow(10, 12 * xpt_random_unit(&r) - 9);
         double exact = sqrt((double)y * (double)y / ((double)intensity + 1e-6));
         assert_true(near((double)xpe_gain(y, intensity), exact));
     }
@@ -56,7 +57,8 @@ static void a_field_that_is_zero_stays_zero(void **state)
 
     (void)state;
     for (int i = 0; i < 4; i++) {
-        xpe_c32 g = xpe_c(zeros[i % 2], zeros[i / 2]), out = xpe_scale(g, xpe_gain(3.0f, xpe_energy(g)));
+        xpe_c32 g = xpe_c(zeros[i % 2], zeros[i / 2]),
+                out = xpe_scale(g, xpe_gain(3.0f, xpe_energy(g)));
         assert_true(out.re == 0.0f && out.im == 0.0f);
     }
 }
@@ -90,14 +92,16 @@ static void phase_scale_gives_the_wanted_magnitude(void **state)
         float wanted = (float)(10 * xpt_random_unit(&r));
         xpe_c32 out = xpe_scale(s, xpe_phase_scale(wanted, xpe_energy(s)));
         assert_true(fabs(sqrt((double)xpe_energy(out)) - (double)wanted) <= 1e-6 * (double)wanted);
-        assert_true(fabs((double)out.re * (double)s.im - (double)out.im * (double)s.re) <= 1e-6 * (double)wanted);
+        assert_true(fabs((double)out.re * (double)s.im - (double)out.im * (double)s.re) <=
+                    1e-6 * (double)wanted);
     }
     assert_true(xpe_phase_scale(7.0f, 0.0f) == 0.0f); /* the caller puts `wanted` itself */
 }
 
 static void complex_products_follow_the_rules_of_signs(void **state)
 {
-    xpe_c32 a = xpe_c(2, 3), b = xpe_c(-5, 7), p = xpe_mul(a, b), s = xpe_add(a, b), d = xpe_sub(a, b);
+    xpe_c32 a = xpe_c(2, 3), b = xpe_c(-5, 7), p = xpe_mul(a, b), s = xpe_add(a, b),
+            d = xpe_sub(a, b);
 
     (void)state;
     assert_true(p.re == -31.0f && p.im == -1.0f);

@@ -114,7 +114,8 @@ static void float_sums_would_depend_on_the_order(void **state)
 static void the_unit_is_a_power_of_two_that_bounds_contribution_and_sum(void **state)
 {
     static const double bounds[] = {1, 0.999, 1.001, 2, 1e-30, 1e30, 3e38, 1e-300, 5e-324, 1e200};
-    static const int64_t counts[] = {1, 2, 3, 4, 1023, 1024, 1025, 1 << 20, INT64_C(1) << 40, (INT64_C(1) << 40) + 1};
+    static const int64_t counts[] = {
+        1, 2, 3, 4, 1023, 1024, 1025, 1 << 20, INT64_C(1) << 40, (INT64_C(1) << 40) + 1};
 
     (void)state;
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)

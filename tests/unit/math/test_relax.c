@@ -44,7 +44,8 @@ static void divider_is_at_most_half_over_the_root_of_eps(void **state)
 
 static void advance_and_retreat_undo_each_other(void **state)
 {
-    xpe_c32 v = xpe_c(1.5f, -2.0f), z = xpe_c(0.25f, 4.0f), a = xpe_advance(v, z, 1.0f), b = xpe_retreat(a, z, 1.0f);
+    xpe_c32 v = xpe_c(1.5f, -2.0f), z = xpe_c(0.25f, 4.0f), a = xpe_advance(v, z, 1.0f),
+            b = xpe_retreat(a, z, 1.0f);
 
     (void)state;
     assert_true(a.re == 1.75f && a.im == 2.0f);
@@ -79,7 +80,8 @@ static bool replaced(float deviation, float mean)
 
 static void outliers_are_strictly_above_one_and_a_half(void **state)
 {
-    /* a score of exactly 1.5: 0.6745f * 1 / (0.6745f / 1.5f) may round; 0.6745f / m = 1.5f at the m found here */
+    /* a score of exactly 1.5: 0.6745f * 1 / (0.6745f / 1.5f) may round; 0.6745f / m = 1.5f at the m
+     * found here */
     float m = 0.6745f / 1.5f;
 
     (void)state;
