@@ -28,7 +28,7 @@ static xpe_status sort_by_row(int64_t *order, const int32_t *first, int64_t num_
 }
 
 /* Device memory of one shard; section 4's table, for the final number of modes. */
-static int64_t shard_bytes(const xpe_plan_shard *s, int64_t n, int64_t cols, int modes, bool known)
+static int64_t shard_bytes(const xpe_plan_shard *s, int64_t n, int64_t cols, int modes, bool known, bool owner)
 {
     int64_t frame = n * n, k = modes;
     int64_t window = (s->window_stop - s->window_first) * cols, band = (s->band_stop - s->band_first) * cols;
@@ -37,9 +37,10 @@ static int64_t shard_bytes(const xpe_plan_shard *s, int64_t n, int64_t cols, int
     int64_t windows = window * (16 + (known ? 24 : 40) * k);
     /* band: gathered sums, running sums, coverage; three images, patch counts */
     int64_t bands = band * (40 * k + 28);
-    /* modes, weights, dividers, probe sums and deviations */
-    int64_t probes = frame * k * (known ? 24 : 96);
-    return frames + windows + bands + probes;
+    /* modes, what follows from them, copies' means and sums; their owner gathers the sums and keeps the modes of before */
+    int64_t probes = frame * k * (known ? 28 : 80) + (owner ? frame * k * (known ? 8 : 40) : 0) + n * k * 40;
+    int64_t rows = (s->band_stop - s->band_first) * (24 + 8 * k);
+    return frames + windows + bands + probes + rows;
 }
 
 xpe_status xpe_plan_build(xpe_plan **out, const int32_t *first, int64_t num_frames, int64_t n,
@@ -72,7 +73,7 @@ xpe_status xpe_plan_build(xpe_plan **out, const int32_t *first, int64_t num_fram
         s->window_stop = first[2 * plan->order[at + s->frames - 1]] + n;
         s->band_first = (int64_t)rint((double)g * (double)grid->rows / count);
         s->band_stop = (int64_t)rint((double)(g + 1) * (double)grid->rows / count);
-        s->bytes = shard_bytes(s, n, grid->cols, probe_modes, probe_known);
+        s->bytes = shard_bytes(s, n, grid->cols, probe_modes, probe_known, g == 0);
         at += s->frames;
     }
     *out = plan;

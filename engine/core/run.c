@@ -411,6 +411,8 @@ xpe_run_stats xpe_run_get_stats(const xpe_run *run)
     xpe_run_stats stats;
 
     run->backend->stats(run->team, &stats);
+    for (int g = 0; g < run->plan->count; g++)
+        stats.bytes_planned += run->plan->shards[g].bytes;
     return stats;
 }
 

@@ -261,7 +261,8 @@ static void queue_all(xpe_team *team)
 
 xpe_status xpe_cuda_wait(xpe_team *team, xpe_error *err)
 {
-    bool asked = false;
+    bool asked = team->profile; /* when times are wanted every wait is one of the host */
+    double begin = xpe_cuda_clock();
 
     queue_all(team);
     for (int g = 0; g < team->device_count; g++) {
@@ -274,6 +275,7 @@ xpe_status xpe_cuda_wait(xpe_team *team, xpe_error *err)
             break;
     if (!asked && !team->failed)
         order_streams(team);
+    team->seconds_busy += team->profile ? xpe_cuda_clock() - begin : 0;
     if (!team->failed)
         return XPE_OK;
     if (err)

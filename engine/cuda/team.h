@@ -130,7 +130,8 @@ struct xpe_team {
     xpe_cuda_device *devices;
     int64_t n;
     int modes;
-    bool failed, hung;
+    bool failed, hung, profile;
+    double seconds_busy; /* from the first queued chunk to the last finished one; only when profiled */
     xpe_error failure;
     struct xpe_comm *comm; /* NULL: copies by the runtime */
     int64_t bytes_now, bytes_peak, bytes_moved, transforms;

@@ -280,6 +280,7 @@ XPE_MUST_CHECK xpe_status xpe_run_load(xpe_run *run, xpe_run_source source, void
 /* What the run moved and took, for the bench and for the check of the estimate. */
 typedef struct xpe_run_stats {
     int64_t bytes_peak;        /* device memory really taken, all devices */
+    int64_t bytes_planned;     /* what the account before the run said */
     int64_t bytes_moved;       /* by design, all iterations so far */
     int64_t transforms;        /* 2-D transforms done so far */
     double seconds_transforms; /* thread seconds inside transforms; 0 unless profiled */
