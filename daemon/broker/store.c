@@ -412,6 +412,11 @@ void xpd_store_delete(xpd_store *store, const char *id, xpd_store_done done, voi
     hand_over(store, o);
 }
 
+struct sqlite3 *xpd_store_database(xpd_store *store)
+{
+    return store->db;
+}
+
 void xpd_store_flush(xpd_store *store)
 {
     if (!store || !store->started)

@@ -57,6 +57,8 @@ void xpd_store_put(xpd_store *store, xpd_row *row, xpd_store_done done, void *co
 void xpd_store_delete(xpd_store *store, const char *id, xpd_store_done done, void *context);
 /* Waits until what was handed over is on disk; no callbacks. */
 void xpd_store_flush(xpd_store *store);
+/* The connection, for tests that make it fail; only while nothing is waiting. */
+struct sqlite3 *xpd_store_database(xpd_store *store);
 /* Writes what waits, ends the thread and closes. */
 void xpd_store_close(xpd_store *store);
 

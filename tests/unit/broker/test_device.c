@@ -1,0 +1,193 @@
+/* Choice of devices and admission by the plan. */
+#include "support.h"
+
+#include "device.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+static const char cpu_only[] =
+    "{\"devices\": [{\"name\": \"cpu\", \"model\": \"m\", \"absent\": \"\", \"bytes_total\": 1000000000, \"bytes_free\": 900000000, \"threads\": 2},"
+    " {\"name\": \"cuda\", \"model\": \"\", \"absent\": \"built without CUDA\", \"bytes_total\": 0, \"bytes_free\": 0, \"threads\": 0}]}";
+static const char two_gpus[] =
+    "{\"devices\": [{\"name\": \"cpu\", \"model\": \"m\", \"absent\": \"\", \"bytes_total\": 9, \"bytes_free\": 9, \"threads\": 2},"
+    " {\"name\": \"cuda:0\", \"model\": \"g\", \"absent\": \"\", \"bytes_total\": 9, \"bytes_free\": 8, \"threads\": 0},"
+    " {\"name\": \"cuda:1\", \"model\": \"g\", \"absent\": \"\", \"bytes_total\": 9, \"bytes_free\": 7, \"threads\": 0}]}";
+
+static xpd_devices decoded(const char *text)
+{
+    xpd_devices devices;
+    json_t *hello = json_loads(text, 0, NULL);
+    assert_true(xpd_devices_decode(&devices, hello));
+    json_decref(hello);
+    return devices;
+}
+
+static xpp_job *job_with(const char *devices, const char *model)
+{
+    char text[512];
+    snprintf(text, sizeof text, "{\"scan\": {\"path\": \"/s.h5\"}, \"devices\": %s, \"model\": %s}", devices, model);
+    json_t *doc = json_loads(text, 0, NULL);
+    json_t *errors = xpp_job_check(doc);
+    assert_null(errors);
+    xpp_job *job = xpp_job_decode(doc);
+    json_decref(doc);
+    assert_non_null(job);
+    return job;
+}
+
+static void chosen(const char *hello, const char *wish, int count, const char *first)
+{
+    xpd_devices devices = decoded(hello);
+    xpd_choice choice;
+    xpd_error err = XPD_ERROR_INIT;
+    xpp_job *job = job_with(wish, "{}");
+    if (!xpd_devices_choose(&choice, &devices, job, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(choice.count, count);
+    assert_string_equal(choice.names[0], first);
+    xpp_job_free(job);
+}
+
+static void not_chosen(const char *hello, const char *wish, const char *pointer, const char *word)
+{
+    xpd_devices devices = decoded(hello);
+    xpd_choice choice;
+    xpd_error err = XPD_ERROR_INIT;
+    xpp_job *job = job_with(wish, "{}");
+    assert_false(xpd_devices_choose(&choice, &devices, job, &err));
+    assert_int_equal(err.fault, XPP_FAULT_NO_DEVICE);
+    assert_string_equal(err.pointer, pointer);
+    if (!strstr(err.text, word))
+        fail_msg("'%s' does not say '%s'", err.text, word);
+    xpp_job_free(job);
+}
+
+static void without_a_wish_every_gpu_else_the_cpu_is_taken(void **state)
+{
+    (void)state;
+    chosen(cpu_only, "{}", 1, "cpu");
+    chosen(two_gpus, "{}", 2, "cuda:0");
+    chosen(two_gpus, "{\"num_devices\": 1}", 1, "cuda:0");
+    chosen(cpu_only, "{\"num_devices\": 1}", 1, "cpu");
+    chosen(cpu_only, "{\"devices\": [\"cpu\", \"cpu\", \"cpu\"]}", 3, "cpu");
+    chosen(two_gpus, "{\"devices\": [\"cuda:1\"]}", 1, "cuda:1");
+}
+
+static void devices_that_are_not_there_are_refused_with_what_is(void **state)
+{
+    (void)state;
+    not_chosen(cpu_only, "{\"num_devices\": 2}", "/devices/num_devices", "built without CUDA");
+    not_chosen(cpu_only, "{\"devices\": [\"cuda:3\", \"cuda:0\"]}", "/devices/devices/0", "built without CUDA");
+    not_chosen(two_gpus, "{\"num_devices\": 3}", "/devices/num_devices", "cuda:0, cuda:1");
+    not_chosen(two_gpus, "{\"devices\": [\"cuda:2\"]}", "/devices/devices/0", "cuda:2");
+}
+
+static void a_hello_that_breaks_the_contract_is_refused(void **state)
+{
+    static const char *const broken[] = {"{}", "{\"devices\": 3}", "{\"devices\": [{}]}", "{\"devices\": [{\"name\": \"\"}]}",
+                                         "{\"devices\": [{\"name\": \"cpu\", \"bytes_free\": -1}]}"};
+    (void)state;
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        xpd_devices devices;
+        json_t *hello = json_loads(broken[i], 0, NULL);
+        assert_false(xpd_devices_decode(&devices, hello));
+        json_decref(hello);
+    }
+}
+
+/* positions on a line, one pixel apart */
+static int positions_fd(int count, double pitch, bool sealed)
+{
+    int fd = memfd_create("positions", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(fd >= 0);
+    for (int i = 0; i < count; i++) {
+        double at[2] = {i * pitch, 0.0};
+        assert_int_equal(write(fd, at, sizeof at), sizeof at);
+    }
+    if (sealed)
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE), 0);
+    return fd;
+}
+
+static json_t *scan_of(int frames)
+{
+    return json_pack("{s:i, s:i, s:f, s:f, s:f, s:[{s:s}]}", "frames", frames, "frame_side", 32, "wavelength_m", 1e-10, "detector_distance_m", 1.0,
+                     "detector_pitch_m", 1e-4, "arrays", "name", "positions");
+}
+
+static void the_plan_admits_what_fits_and_refuses_the_rest_with_numbers(void **state)
+{
+    xpd_devices devices = decoded(cpu_only);
+    xpd_choice choice;
+    xpd_error err = XPD_ERROR_INIT;
+    double pitch = xpe_pixel_pitch(1e-10, 1.0, 1e-4, 32);
+    json_t *scan = scan_of(6), *verdict = NULL;
+    int fd = positions_fd(6, pitch, true);
+    xpp_job *job = job_with("{\"devices\": [\"cpu\", \"cpu\"]}", "{}");
+
+    (void)state;
+    assert_true(xpd_devices_choose(&choice, &devices, job, &err));
+    if (!xpd_admit(&choice, job, scan, fd, &verdict, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(json_array_size(verdict), 2);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(verdict, 0), "frames")), 3);
+    assert_true(json_integer_value(json_object_get(json_array_get(verdict, 0), "bytes_needed")) > 0);
+
+    choice.bytes_free[0] = choice.bytes_free[1] = 1000;
+    assert_false(xpd_admit(&choice, job, scan, fd, NULL, &err));
+    assert_int_equal(err.fault, XPP_FAULT_NO_DEVICE_MEMORY);
+    json_int_t needed = json_integer_value(json_object_get(err.more, "required_bytes"));
+    assert_true(needed > 1000);
+    assert_int_equal(json_integer_value(json_object_get(err.more, "shortfall_bytes")), needed - 1000);
+    xpd_error_release(&err);
+
+    choice.count = 7;
+    for (int i = 0; i < 7; i++) {
+        snprintf(choice.names[i], sizeof choice.names[i], "cpu");
+        choice.bytes_free[i] = 1 << 30;
+    }
+    assert_false(xpd_admit(&choice, job, scan, fd, NULL, &err));
+    assert_int_equal(err.fault, XPP_FAULT_INVALID_JOB);
+    assert_non_null(strstr(err.text, "7"));
+    close(fd);
+    json_decref(scan);
+    json_decref(verdict);
+    xpp_job_free(job);
+}
+
+static void positions_that_are_cut_short_or_could_be_are_refused(void **state)
+{
+    xpd_devices devices = decoded(cpu_only);
+    xpd_choice choice;
+    xpd_error err = XPD_ERROR_INIT;
+    xpp_job *job = job_with("{}", "{}");
+    json_t *scan = scan_of(6);
+    int open_fd = positions_fd(6, 1e-7, false), short_fd = positions_fd(5, 1e-7, true);
+
+    (void)state;
+    assert_true(xpd_devices_choose(&choice, &devices, job, &err));
+    assert_false(xpd_admit(&choice, job, scan, open_fd, NULL, &err));
+    assert_false(xpd_admit(&choice, job, scan, short_fd, NULL, &err));
+    json_object_set_new(scan, "frames", json_integer(0));
+    assert_false(xpd_admit(&choice, job, scan, short_fd, NULL, &err));
+    json_object_set_new(scan, "frames", json_integer(INT64_MAX));
+    assert_false(xpd_admit(&choice, job, scan, short_fd, NULL, &err));
+    close(open_fd);
+    close(short_fd);
+    json_decref(scan);
+    xpp_job_free(job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_a_wish_every_gpu_else_the_cpu_is_taken),
+        cmocka_unit_test(devices_that_are_not_there_are_refused_with_what_is),
+        cmocka_unit_test(a_hello_that_breaks_the_contract_is_refused),
+        cmocka_unit_test(the_plan_admits_what_fits_and_refuses_the_rest_with_numbers),
+        cmocka_unit_test(positions_that_are_cut_short_or_could_be_are_refused),
+    };
+    xpp_init();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
