@@ -226,12 +226,12 @@ class Relay(socketserver.BaseRequestHandler):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon:
             daemon.connect(self.server.target)
             threading.Thread(target=self.forward, args=(daemon,), daemon=True).start()
-            while left > 0:
-                data = daemon.recv(min(left, 65536))
-                if not data:
-                    break
-                self.request.sendall(data)
+            while True:  # also where nothing is to come back, the daemon has answered before the line is cut
+                data = daemon.recv(65536)
+                self.request.sendall(data[:left])
                 left -= len(data)
+                if not data or left <= 0:
+                    break
             daemon.shutdown(socket.SHUT_RDWR)
 
     def forward(self, daemon):
