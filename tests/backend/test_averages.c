@@ -16,8 +16,7 @@
 #define SIDE 16
 #define PLANE (SIDE * SIDE)
 
-/* ------------------------------------------------------------------------- averages on bands and
- * modes */
+/* ----------------------------------------------------------------- averages on bands and modes */
 
 #define ROWS 7
 #define COLS 9

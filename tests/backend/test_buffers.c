@@ -14,8 +14,7 @@
 #define SIDE 16
 #define PLANE (SIDE * SIDE)
 
-/* --------------------------------------------------------------------------------- buffers and
- * queues */
+/* -------------------------------------------------------------------------- buffers and queues */
 
 static void new_buffers_are_zero_even_after_dirty_ones(void **state)
 {
@@ -120,8 +119,7 @@ static void waiting_for_nothing_is_fine(void **state)
     t.b->close(t.team);
 }
 
-/* ----------------------------------------------------------------------------------- host
- * transform */
+/* ------------------------------------------------------------------------------ host transform */
 
 static void host_transform_of_an_impulse_is_a_plane_wave(void **state)
 {

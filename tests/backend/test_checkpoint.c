@@ -14,8 +14,7 @@
 
 static const int second_iteration[] = {2};
 
-/* ---------------------------------------------------------------------------------------- the
- * stream */
+/* ---------------------------------------------------------------------------------- the stream */
 
 typedef struct tape {
     char *data;
@@ -53,8 +52,7 @@ static xpe_status play(void *arg, void *data, size_t bytes, xpe_error *err)
     return XPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------------ the
- * runs */
+/* ------------------------------------------------------------------------------------ the runs */
 
 typedef struct live {
     xpe_problem *problem;
@@ -289,8 +287,7 @@ static void the_stream_does_not_depend_on_the_division(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------
- * refusals */
+/* ------------------------------------------------------------------------------------ refusals */
 
 static void a_run_that_is_not_held_cannot_be_saved(void **state)
 {

@@ -30,8 +30,7 @@ static void hold(xpe_c32 *out, const xpe_c32 *in, int64_t n, double factor)
     }
 }
 
-/* ------------------------------------------------------------------------------------- one-frame
- * scenes */
+/* ---------------------------------------------------------------------------- one-frame scenes */
 
 /* Everything that fit and probe_fit need for `block` frames of SIDE on a window of rows x cols. */
 typedef struct scene {
@@ -357,8 +356,7 @@ static void amplitudes_report_energy_and_masked_pixels(void **state)
     destroy_scene(&s);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * sums */
+/* ---------------------------------------------------------------------------------------- sums */
 
 /* The sums of a trip over random patches, all three arrays of both modes. */
 static void all_sums(int threads, int64_t batch, int64_t **out)
@@ -454,8 +452,7 @@ static void gathering_adds_the_rows_asked_for(void **state)
     destroy_scene(&s);
 }
 
-/* ---------------------------------------------------------------------------------------- the
- * updates */
+/* --------------------------------------------------------------------------------- the updates */
 
 static void a_pending_update_is_added_before_the_fit(void **state)
 {
@@ -506,8 +503,7 @@ static void patches_are_cut_where_the_frames_lie(void **state)
     destroy_scene(&s);
 }
 
-/* ------------------------------------------------------------------------------------------ the
- * probe */
+/* ----------------------------------------------------------------------------------- the probe */
 
 /* Trap 5.  A copy whose field is zero but for the centre: with the phase factor 1 there the
  * amplitudes of the modes stay, so the fitted copy is F*(|F(d)|) / p. */
@@ -710,8 +706,7 @@ static void a_deviation_of_zero_becomes_a_millionth(void **state)
     t.b->close(t.team);
 }
 
-/* ------------------------------------------------------------------------------------------ the
- * search */
+/* ---------------------------------------------------------------------------------- the search */
 
 static void shifts_that_leave_the_window_are_not_a_number(void **state)
 {

@@ -36,8 +36,7 @@ static xpt_case *whole_case(void)
     return c;
 }
 
-/* ------------------------------------------------------------------------------------ pixel types
- */
+/* --------------------------------------------------------------------------------- pixel types */
 
 static void store(void *to, xpe_type type, int64_t i, double value)
 {
@@ -233,8 +232,7 @@ static void counts_at_and_above_saturation_are_masked(void **state)
     xpt_case_destroy(c);
 }
 
-/* ------------------------------------------------------------------------------------------ masks
- */
+/* --------------------------------------------------------------------------------------- masks */
 
 static void what_stands_under_a_mask_changes_no_bit(void **state)
 {
@@ -351,8 +349,7 @@ static void a_frame_without_counts_is_harmless(void **state)
     xpt_case_destroy(c);
 }
 
-/* --------------------------------------------------------------------------------------- refusals
- */
+/* ------------------------------------------------------------------------------------ refusals */
 
 static xpt_result *refused(xpt_case *c, xpe_status status, const char *pointer, const char *part)
 {

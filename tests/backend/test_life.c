@@ -63,8 +63,7 @@ static void start_from_truth(xpt_case *c)
     c->desc.init_object_shape[1] = c->cols;
 }
 
-/* -----------------------------------------------------------------------------------------
- * stepping */
+/* ------------------------------------------------------------------------------------ stepping */
 
 static void reports_and_progress_count_from_one(void **state)
 {
@@ -248,8 +247,7 @@ static void coverage_is_the_sum_of_the_modes_before_during_and_after(void **stat
     }
 }
 
-/* ---------------------------------------------------------------------------------------
- * cancelling */
+/* ---------------------------------------------------------------------------------- cancelling */
 
 static void cancel_before_the_first_step_stops_it(void **state)
 {
@@ -322,8 +320,7 @@ static void another_thread_watches_and_cancels(void **state)
     xpt_case_destroy(c);
 }
 
-/* ----------------------------------------------------------------------------------------
- * diverging */
+/* ----------------------------------------------------------------------------------- diverging */
 
 static void assert_finite(const xpt_result *r)
 {
@@ -419,8 +416,7 @@ static void after_diverging_there_is_no_next_step(void **state)
     xpt_case_destroy(c);
 }
 
-/* ------------------------------------------------------------------------------------------- modes
- */
+/* --------------------------------------------------------------------------------------- modes */
 
 /* The model lies far above the data, so nothing is left for a new mode. */
 static void a_residual_that_is_zero_adds_no_mode_and_changes_no_bit(void **state)
@@ -472,8 +468,7 @@ static void no_more_modes_are_added_than_asked_for(void **state)
     xpt_case_destroy(c);
 }
 
-/* --------------------------------------------------------------------------------------- side by
- * side */
+/* -------------------------------------------------------------------------------- side by side */
 
 static void several_problems_and_runs_live_side_by_side(void **state)
 {
@@ -608,7 +603,8 @@ static void memory_taken_is_at_most_what_the_plan_says(void **state)
             (void)step(l);
             stats = xpe_run_get_stats(l.run);
             xpt_assert_below((double)stats.bytes_peak, (double)stats.bytes_planned * 1.1 + 65536);
-            if (strcmp(xpt_backend_name(), "cpu") != 0) { /* a device's account is exact, and nothing is left out */
+            if (strcmp(xpt_backend_name(), "cpu") !=
+                0) { /* a device's account is exact, and nothing is left out */
                 xpt_assert_below((double)stats.bytes_peak, (double)stats.bytes_planned);
                 xpt_assert_below((double)stats.bytes_planned, (double)stats.bytes_peak * 1.1);
             }

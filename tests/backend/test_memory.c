@@ -86,8 +86,7 @@ static bool disarm(void)
     return at > 0 && atomic_load(&asked) >= at;
 }
 
-/* ---------------------------------------------------------------------------------------- the runs
- */
+/* ------------------------------------------------------------------------------------ the runs */
 
 typedef struct outcome {
     xpe_status status;

@@ -184,8 +184,7 @@ static void tiny_blind_meets_every_figure_of_its_start_and_iterations(void **sta
     json_decref(document);
 }
 
-/* ------------------------------------------------------------------------------- against the
- * oracle */
+/* -------------------------------------------------------------------------- against the oracle */
 
 /* Known, estimated, two modes, masked; even sides that are no powers of two; every common exponent.
  */
@@ -236,8 +235,7 @@ static void engine_follows_the_oracle_at_every_side_exponent_and_mode_count(void
     }
 }
 
-/* ---------------------------------------------------------------------------------------
- * properties */
+/* ---------------------------------------------------------------------------------- properties */
 
 static void start_from_truth(xpt_case *c, bool known)
 {

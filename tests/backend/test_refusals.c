@@ -10,8 +10,7 @@
 
 #include <cmocka.h>
 
-/* ------------------------------------------------------------------------------------- the stage
- */
+/* ----------------------------------------------------------------------------------- the stage */
 
 static void refuse_stage(const xpt_case *c, const xpe_stage *stage, const char *pointer,
                          const char *part)
@@ -108,8 +107,7 @@ static void schedules_that_cannot_be_kept_are_refused(void **state)
     xpt_case_destroy(c);
 }
 
-/* ----------------------------------------------------------------------------------- the problem
- */
+/* --------------------------------------------------------------------------------- the problem */
 
 static void refuse_problem(xpt_case *c, const char *pointer, const char *part)
 {
@@ -206,8 +204,7 @@ static void refusals_of_the_grid_come_through(void **state)
     refuse_problem(c, "/scan/path", "no frames");
 }
 
-/* ----------------------------------------------------------------------------------- the devices
- */
+/* --------------------------------------------------------------------------------- the devices */
 
 static xpe_error refuse_devices(const char *const *names, int count, xpe_status status)
 {

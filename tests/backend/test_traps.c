@@ -87,8 +87,7 @@ static void expect(const view *v, xpt_trap trap, quantity what, double figure)
     xpt_assert_below(v->tolerance * MARGIN, wrong);
 }
 
-/* ------------------------------------------------------------------------------------------ views
- */
+/* --------------------------------------------------------------------------------------- views */
 
 static void begin(view *v)
 {
@@ -183,8 +182,7 @@ static view margin_view(void)
     return v;
 }
 
-/* ------------------------------------------------------------------------------------------ traps
- */
+/* --------------------------------------------------------------------------------------- traps */
 
 static void trap_1_guard_is_relative_to_the_rms(void **state)
 {

@@ -75,8 +75,7 @@ void xpt_dft_run(const xpt_dft *t, xpt_c *field, int sign)
     transform_rows(t, field, t->scratch, sign);
 }
 
-/* ----------------------------------------------------------------------------------------
- * distances */
+/* ----------------------------------------------------------------------------------- distances */
 
 static double distance(const xpe_c32 *a, const xpt_c *b, int64_t count, xpt_c scale)
 {

@@ -10,8 +10,7 @@ static xpt_c *at_patch(const oracle *o, xpt_c *image, int64_t j, int64_t i)
     return image + (o->first[2 * j] + i / o->n) * o->cols + o->first[2 * j + 1] + i % o->n;
 }
 
-/* ------------------------------------------------------------------------------------------ the
- * modes */
+/* ----------------------------------------------------------------------------------- the modes */
 
 static void renew_coverage(oracle *o, int k)
 {
@@ -59,8 +58,7 @@ static void renew(oracle *o, bool first_time)
         o->share[k] /= total;
 }
 
-/* ------------------------------------------------------------------------------------------ the
- * steps */
+/* ----------------------------------------------------------------------------------- the steps */
 
 static double gain(const oracle *o, double y, double intensity, double mean)
 {
@@ -363,8 +361,7 @@ static double data_error(oracle *o)
     return sqrt(wrong / right);
 }
 
-/* ---------------------------------------------------------------------------------------- the
- * whole */
+/* ----------------------------------------------------------------------------------- the whole */
 
 static void read_counts(oracle *o)
 {

@@ -28,8 +28,7 @@ xpt_c xpt_divide(xpt_c a, xpt_c b, double eps)
     return size > 0 ? a * conj(b) / size : 0;
 }
 
-/* ------------------------------------------------------------------------------- filters on the
- * host */
+/* ------------------------------------------------------------------------- filters on the host */
 
 static int64_t mirror(int64_t i, int64_t n)
 {
@@ -103,8 +102,7 @@ static double median(const double *a, int64_t count)
     return middle;
 }
 
-/* --------------------------------------------------------------------------------------------
- * start */
+/* --------------------------------------------------------------------------------------- start */
 
 void xpt_start_probe(oracle *o)
 {

@@ -55,8 +55,7 @@ void xpt_random_field(xpt_random *r, xpe_c32 *out, int64_t count)
     }
 }
 
-/* --------------------------------------------------------------------------------------------
- * cases */
+/* --------------------------------------------------------------------------------------- cases */
 
 static xpt_case *create(int64_t n, int64_t num_frames, int64_t rows, int64_t cols, int modes)
 {
@@ -159,8 +158,7 @@ void xpt_case_hide(xpt_case *c, double fraction, float spoilt, uint64_t seed)
     c->desc.scan.mask_frames = c->num_frames;
 }
 
-/* --------------------------------------------------------------------------------- the tiny
- * problem */
+/* ---------------------------------------------------------------------------- the tiny problem */
 
 static double _Complex tiny_object(double row, double col)
 {

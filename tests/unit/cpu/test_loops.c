@@ -34,8 +34,7 @@ typedef struct loop {
     void (*right)(scene *s, int64_t n); /* the same with the scalar functions */
 } loop;
 
-/* ------------------------------------------------------------------------------------- the loops
- */
+/* ----------------------------------------------------------------------------------- the loops */
 
 #define EACH(count)                                                                                \
     int64_t i = 0;                                                                                 \
@@ -338,8 +337,7 @@ static const loop loops[] = {
 };
 #define LOOPS (sizeof loops / sizeof *loops)
 
-/* ------------------------------------------------------------------------------------ the scenes
- */
+/* ---------------------------------------------------------------------------------- the scenes */
 
 /* Plain numbers, or among them zeros of both signs, denormals, and numbers whose squares are still
  * finite. */
