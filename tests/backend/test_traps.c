@@ -237,7 +237,7 @@ static void trap_4_each_guard_has_its_own_mean_over_everything(void **state)
     end(&v);
 }
 
-/* arg(0) = 0 is looked at by unit-cpu-loops and backend-frames: no scan reaches it at will. */
+/* arg(0) = 0 is looked at by unit-cpu-loops and backend-copies: no scan reaches it at will. */
 static void trap_5_amplitude_is_the_modes_and_phase_the_copys(void **state)
 {
     view v = blind_view();
