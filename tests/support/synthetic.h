@@ -8,8 +8,7 @@
 
 #include "xptychod/engine.h"
 
-/* --------------------------------------------------------------------------------- random numbers
- */
+/* ------------------------------------------------------------------------------ random numbers */
 
 typedef struct xpt_random {
     uint64_t state;
@@ -21,8 +20,7 @@ double xpt_random_sign(xpt_random *r);                             /* [-1, 1) */
 int64_t xpt_random_below(xpt_random *r, int64_t bound);            /* [0, bound) */
 void xpt_random_field(xpt_random *r, xpe_c32 *out, int64_t count); /* both parts in [-1, 1) */
 
-/* --------------------------------------------------------------------------------------------
- * scans */
+/* --------------------------------------------------------------------------------------- scans */
 
 /* A scan with its truth.  `desc` points at the arrays beside it and may be changed by a test. */
 typedef struct xpt_case {
