@@ -1,0 +1,175 @@
+"""What docs/operations.md tells an administrator, done: its configuration, its tokens, its backup.
+
+A system daemon, not one of `--user`, in a private folder: paths of the manual are put below it.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import sqlite3
+import subprocess
+
+import pytest
+
+import xptychod
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MANUAL = (ROOT / "docs/operations.md").read_text()
+
+
+def block(language):
+    """The one block of code of that language in the manual."""
+    found = re.findall(rf"^```{language}\n(.*?)^```", MANUAL, re.S | re.M)
+    assert len(found) == 1, (language, found)
+    return found[0]
+
+
+class SystemDaemon(xptychod.Daemon):
+    """By a configuration file, with tokens of users."""
+
+    def __init__(self, folder, configuration, *arguments):
+        super().__init__(folder, *arguments)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.configuration = self.folder / "xptychod.conf"
+        self.configuration.write_text(configuration)
+
+    def command(self):
+        return [xptychod.program("xptychod"), "--config", str(self.configuration), "--port", "0", "--runtime-dir", str(self.runtime),
+                "--state-dir", str(self.state), *self.arguments]
+
+
+@pytest.fixture
+def site(tmp_path):
+    """The folders that the manual speaks of, below a private one."""
+    folders = {path: str(tmp_path / path.strip("/")) for path in ("/etc/xptycho", "/data/scans", "/data/results")}
+    for folder in folders.values():
+        os.makedirs(folder)
+    pathlib.Path(folders["/etc/xptycho"], "tokens").touch()
+
+    def moved(text):
+        for path, folder in folders.items():
+            assert path in text or path != "/etc/xptycho", text
+            text = text.replace(path, folder)
+        return text
+
+    moved.folders = folders
+    return moved
+
+
+@pytest.fixture
+def system(site, tmp_path, request):
+    daemons = request.node.daemons = []
+
+    def make(*arguments):
+        daemons.append(SystemDaemon(tmp_path / "system", site(block("ini")), *arguments))
+        return daemons[-1].start()
+
+    yield make
+    for daemon in daemons:
+        try:
+            if daemon.process.poll() is None:
+                daemon.stop()
+        finally:
+            daemon.clean_up()
+
+
+def make_token(site):
+    """By the commands of the manual; the token, as printed."""
+    done = subprocess.run(["sh", "-euc", site(block("sh"))], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.strip()
+
+
+def job_of(path, **more):
+    return {"scan": {"path": str(path)}, "recon": {"iterations": 2}, **more}
+
+
+def test_the_configuration_and_the_token_of_the_manual_work(site, system, scan_file):
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not installed")
+    token, other = make_token(site), make_token(site)
+    assert re.fullmatch("[0-9a-f]{64}", token) and token != other
+    tokens = pathlib.Path(site.folders["/etc/xptycho"], "tokens").read_text()
+    assert len(tokens.splitlines()) == 2 and token not in tokens
+    scan = shutil.copy(scan_file, site.folders["/data/scans"])
+    daemon = system()
+    assert daemon.ready["token_file"] is None, "only --user writes a token down"
+    api = xptychod.Api(daemon.ready["http"], token)
+    result = pathlib.Path(site.folders["/data/results"], "r.h5")
+    done = api.finish(api.submit(job_of(scan, output={"path": str(result)}))["id"])
+    assert done["state"] == "succeeded" and done["user"] == "root" and result.exists()
+    assert api.post("/v1/jobs", job_of(scan_file)).json()["type"].endswith(":dataset"), "outside the data roots"
+    outside = api.post("/v1/jobs", job_of(scan, output={"path": str(daemon.folder / "r.h5")}))
+    assert outside.json()["type"].endswith(":output"), "outside the write roots"
+    assert xptychod.Api(daemon.ready["http"], "0" * 64).get("/v1/jobs").status == 401
+    assert daemon.admin.get("/readyz").status == daemon.admin.get("/livez").status == 200
+    assert daemon.runtime.joinpath("api.sock").stat().st_mode & 0o777 == 0o660
+    assert daemon.runtime.joinpath("admin.sock").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_token_that_is_deleted_ends_with_the_next_start(site, system):
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not installed")
+    token = make_token(site)
+    daemon = system()
+    assert xptychod.Api(daemon.ready["http"], token).get("/v1/jobs").status == 200
+    daemon.stop()
+    pathlib.Path(site.folders["/etc/xptycho"], "tokens").write_text("# nobody\n")
+    daemon.start()
+    assert xptychod.Api(daemon.ready["http"], token).get("/v1/jobs").status == 401
+
+
+def test_wrong_configurations_are_not_worth_a_restart(site, tmp_path):
+    tokens = pathlib.Path(site.folders["/etc/xptycho"], "tokens")
+    for text, line, said in (("[htp]\nport = 1\n", "", "the nearest is 'http.port'"), (block("ini"), "daq:nobody-of-that-name:00\n", "line 1"),
+                             ("[http]\naddress = 192.0.2.1\n", "", "TLS proxy")):
+        tokens.write_text(line)
+        daemon = SystemDaemon(tmp_path / "wrong", site(text) if "token_file" in text else text)
+        assert daemon.spawn().wait(60) == 78
+        assert said in daemon.log.read_text()
+        daemon.log.unlink()
+
+
+def test_a_copy_of_the_stopped_state_is_a_backup(site, system, scan_file, slow_scan_file, tmp_path):
+    scan, slow = (shutil.copy(path, site.folders["/data/scans"]) for path in (scan_file, slow_scan_file))
+    daemon = system()
+    ended = daemon.unix.finish(daemon.unix.submit(job_of(scan))["id"])
+    running = daemon.unix.submit({"scan": {"path": slow}, "recon": {"iterations": 100000}})["id"]
+    daemon.unix.wait_for_iteration(running, 1)
+    waiting = [daemon.unix.submit(job_of(scan))["id"] for _ in range(2)]
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        sqlite3.connect(f"file:{daemon.state}/queue.db?mode=ro", uri=True, timeout=0).execute("select * from jobs")
+    daemon.stop()
+    assert sqlite3.connect(daemon.state / "queue.db").execute("pragma integrity_check").fetchall() == [("ok",)]
+    subprocess.run(["tar", "-C", daemon.state.parent, "-czf", tmp_path / "backup.tar.gz", daemon.state.name], check=True)
+    shutil.rmtree(daemon.state)
+    subprocess.run(["tar", "-C", daemon.state.parent, "-xzf", tmp_path / "backup.tar.gz"], check=True)
+    daemon.start()
+    assert daemon.unix.show(ended["id"]) == ended
+    assert daemon.unix.get(f"/v1/jobs/{ended['id']}/result/data").status == 410, "as the manual says"
+    assert pathlib.Path(ended["result"]["path"]).read_bytes()[:4] == b"\x89HDF"
+    again = daemon.unix.wait_for_event(running, lambda event: event["type"] == "resumed")
+    assert again["from_iter"] == 0
+    assert [daemon.unix.show(job)["state"] for job in waiting] == ["queued", "queued"]
+    daemon.unix.post(f"/v1/jobs/{running}/cancel")
+    assert [daemon.unix.finish(job)["state"] for job in waiting] == ["succeeded", "succeeded"]
+
+
+def test_the_log_says_what_the_manual_explains():
+    """The unvarying words of its lines, in the manual and in the sources."""
+    lines = ["ready: ", " jobs in the state, ", "is ready: ", "request ", "http.token_file is not set: nobody can use TCP, only the unix socket",
+             "roots.data is not set: no scan can be read", "the worker ", "was ended by signal ", "does not answer; it is killed",
+             "the worker did not stop the job within ", "it is replaced", "program ", "neither ", "it is started again in ",
+             "another xptychod (pid ", "the event loop was busy for ", "event log '", "cannot be written",
+             "the state cannot be trusted any more; stopping, ", "the change is kept in memory and tried again", "shutdown"]
+    sources = "".join(path.read_text() for folder in ("daemon/broker", "protocol") for path in (ROOT / folder).glob("*.c"))
+    sources = re.sub(r'"\s*\n\s*"', "", sources)
+    assert [line for line in lines if line not in MANUAL] == []
+    assert [line for line in lines if line not in sources] == []
+
+
+def test_every_option_that_the_manual_names_exists():
+    help_text = subprocess.run([xptychod.program("xptychod"), "--help"], capture_output=True, text=True, check=True).stdout
+    known = {f"{section}.{key}" for section, key in re.findall(r"in the file: \[(\w+)\] (\w+)", help_text)}
+    named = set(re.findall(r"`((?:daemon|http|roots|worker|limits|zmq|reader)\.\w+)", MANUAL))
+    assert len(named) >= 8 and named <= known, named - known
