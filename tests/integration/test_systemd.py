@@ -220,13 +220,13 @@ def test_a_start_that_fails_is_never_ready(manager, tmp_path):
 
 
 def test_the_watchdog_is_fed_while_jobs_run(manager, make_daemon, slow_scan_file, monkeypatch):
-    monkeypatch.setenv("WATCHDOG_USEC", "2000000")
+    monkeypatch.setenv("WATCHDOG_USEC", "4000000")
     daemon = make_daemon()
     manager.wait_for("READY=1")
     job = daemon.unix.submit({"scan": {"path": slow_scan_file}, "recon": {"iterations": 100000}})
     daemon.unix.wait_for_iteration(job["id"], 1)
-    manager.socket.settimeout(2)  # later than that, and the manager would have killed the daemon
-    for _ in range(3):
+    manager.socket.settimeout(4)  # later than that, and the manager would have killed the daemon
+    for _ in range(2):
         manager.wait_for("WATCHDOG=1")
     daemon.unix.post(f"/v1/jobs/{job['id']}/cancel")
 
