@@ -11,7 +11,7 @@
  * order.  Little-endian as the machine has it; the caller keeps identity and integrity (hash, scan, build). */
 #include "state.h"
 
-#include "util.h"
+#include "backend/util.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * finished rows of the bands to the windows; only the rows that overlap move. */
 #include "state.h"
 
-#include "util.h"
+#include "backend/util.h"
 
 xpe_status xpe_exchange_sum(xpe_run *run, xpe_sum_array array, xpe_error *err)
 {

@@ -1,7 +1,7 @@
 /* Periodic Fresnel propagation of a probe-sized field (algorithm.md 2), in double precision. */
 #include "host.h"
 
-#include "util.h"
+#include "backend/util.h"
 
 #include <math.h>
 

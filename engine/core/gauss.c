@@ -1,7 +1,7 @@
 /* The smoothing of both starting estimates (algorithm.md 2). */
 #include "host.h"
 
-#include "util.h"
+#include "backend/util.h"
 
 #include <math.h>
 

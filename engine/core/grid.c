@@ -1,5 +1,5 @@
 /* Where the patches lie: object pixel, object grid, first pixel of every patch (algorithm.md 1). */
-#include "util.h"
+#include "backend/util.h"
 
 #include <math.h>
 #include <stdio.h>

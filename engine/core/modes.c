@@ -3,7 +3,7 @@
 #include "host.h"
 #include "state.h"
 
-#include "util.h"
+#include "backend/util.h"
 
 #include <math.h>
 

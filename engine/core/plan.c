@@ -3,7 +3,7 @@
  *
  * Blocks: positions sorted stably by first patch row, cut into parts of nearly equal count.
  * Bands: rows cut at round(g rows / N_g), halves to even.  Windows: the rows a block touches. */
-#include "util.h"
+#include "backend/util.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * says how the steps are arranged in trips. */
 #include "state.h"
 
-#include "util.h"
+#include "backend/util.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * copies receive them when step 4 of the next iteration reads them. */
 #include "state.h"
 
-#include "util.h"
+#include "backend/util.h"
 
 #include <math.h>
 

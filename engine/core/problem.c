@@ -1,7 +1,7 @@
 /* The input of a run: frames, positions, object grid and start arrays, validated once. */
 #include "problem.h"
 
-#include "util.h"
+#include "backend/util.h"
 
 #include <math.h>
 

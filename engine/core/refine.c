@@ -1,7 +1,7 @@
 /* Position refinement by exhaustive search over whole-pixel shifts (algorithm.md 3). */
 #include "state.h"
 
-#include "util.h"
+#include "backend/util.h"
 
 #include <math.h>
 

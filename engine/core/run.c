@@ -1,7 +1,7 @@
 /* The life of one stage: create, step, read, destroy. */
 #include "state.h"
 
-#include "util.h"
+#include "backend/util.h"
 
 #include <math.h>
 #include <stdio.h>

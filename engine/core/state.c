@@ -1,7 +1,7 @@
 /* Making, filling and reading what the devices of a run hold. */
 #include "state.h"
 
-#include "util.h"
+#include "backend/util.h"
 
 #include <math.h>
 #include <stdio.h>

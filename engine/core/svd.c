@@ -2,7 +2,7 @@
  * step 3).  Rotations act on pairs of columns until all are orthogonal; what remains is U S. */
 #include "host.h"
 
-#include "util.h"
+#include "backend/util.h"
 
 #include <math.h>
 

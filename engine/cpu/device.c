@@ -1,7 +1,7 @@
 /* Teams, queues, buffers and memory of the CPU backend, and its table of operations. */
 #include "team.h"
 
-#include "core/util.h"
+#include "backend/util.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * time.  Executing plans needs none. */
 #include "fft.h"
 
-#include "core/util.h"
+#include "backend/util.h"
 
 #include <fftw3.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
  * while it is in cache.  See backend/backend.h, xpe_fit_args. */
 #include "frame.h"
 
-#include "core/util.h"
+#include "backend/util.h"
 
 /* The lane's sums of mode k at the row of the window where a patch row lies. */
 static int64_t *sum_at(const xpe_sums *sums, const xpe_lane *lane, int64_t *array, int components, int mode, int64_t row,

@@ -1,7 +1,7 @@
 /* Operations of the CPU backend that need no transform: amplitudes, patches, and the averages on bands. */
 #include "team.h"
 
-#include "core/util.h"
+#include "backend/util.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Probe-sized operations of the CPU backend: averages over the copies, and what follows from the modes. */
 #include "team.h"
 
-#include "core/util.h"
+#include "backend/util.h"
 #include "math/relax.h"
 
 #include <math.h>

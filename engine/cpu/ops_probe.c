@@ -2,7 +2,7 @@
  * needs.  See backend/backend.h. */
 #include "frame.h"
 
-#include "core/util.h"
+#include "backend/util.h"
 
 static xpe_c32 *copy_of(const xpe_team *team, const xpe_copy_state *c, int64_t block, int mode, int64_t i)
 {

@@ -2,7 +2,7 @@
  * counter, so that no lock is taken while frames are worked on. */
 #include "pool.h"
 
-#include "core/util.h"
+#include "backend/util.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
  * reach, added where they meet when an owner gathers its rows. */
 #include "team.h"
 
-#include "core/util.h"
+#include "backend/util.h"
 
 #include <string.h>
 

@@ -11,7 +11,7 @@
  * A communicator takes a second to make; it is kept for the next team with the same devices. */
 #include "team.h"
 
-#include "core/util.h"
+#include "backend/util.h"
 
 #include <pthread.h>
 #include <string.h>

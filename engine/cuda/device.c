@@ -3,7 +3,7 @@
 
 #include "fft.h"
 
-#include "core/util.h"
+#include "backend/util.h"
 
 #include <sched.h>
 #include <stdarg.h>

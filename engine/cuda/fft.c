@@ -2,7 +2,7 @@
  * one that uses the device's streams. */
 #include "fft.h"
 
-#include "core/util.h"
+#include "backend/util.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Small helpers of the core: the error jump, checked sizes, heap memory. */
+/* Small helpers of the engine, beside what core and backends share: the error jump, checked sizes, heap memory. */
 #ifndef XPE_UTIL_H
 #define XPE_UTIL_H
 
