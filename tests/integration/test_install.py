@@ -94,6 +94,15 @@ def test_a_component_brings_what_it_is_for_and_nothing_else(tmp_path):
     assert not [path for path in devel if not path.startswith(("include/", "lib"))]
 
 
+def test_a_configuration_is_installed_once_and_then_left_alone(tmp_path):
+    staged.Staged(tmp_path, "daemon")
+    installed = next(tmp_path.rglob("etc/xptycho/xptychod.conf"))
+    assert installed.read_bytes() == (ROOT / "deploy/xptychod.conf").read_bytes()
+    installed.write_text("[http]\nport = 1\n")
+    staged.Staged(tmp_path, "daemon")
+    assert installed.read_text() == "[http]\nport = 1\n"
+
+
 def test_no_installed_file_names_the_build_or_the_source(tree):
     """But for what the compiler writes into programs: __FILE__ in assert, debug information."""
     texts = [path for path in tree.files() if path not in programs(tree) and not path.endswith(".a")]
