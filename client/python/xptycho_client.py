@@ -242,20 +242,21 @@ class Client:
         return http.client.HTTPConnection(host, port, timeout=timeout)
 
     @contextlib.contextmanager
-    def _lose(self, what: str = "the connection to", absent: bool = False) -> Iterator[None]:
+    def _lose(self, absent: bool = False) -> Iterator[None]:
         """What can go wrong on a line becomes _Lost; the block does nothing else that could fail so."""
         try:
             yield
         except ssl.SSLCertVerificationError as error:
             raise Error(f"the certificate of '{self.server}' is not trusted: {error.verify_message}") from error
         except (OSError, http.client.HTTPException) as error:
-            raise _Lost(f"{what} '{self.server}' {'failed' if absent else 'was lost'}: {error!r}", absent) from error
+            what = "failed" if absent else "was lost"
+            raise _Lost(f"the connection to '{self.server}' {what}: {error!r}", absent) from error
 
     @contextlib.contextmanager
     def _request(self, method: str, path: str, body: Optional[Mapping[str, Any]] = None,
                  headers: Optional[Dict[str, str]] = None, timeout: Optional[float] = None
                  ) -> Iterator[http.client.HTTPResponse]:
-        """The open response of one attempt; a status of 400 or more raises Refused."""
+        """The open response of one attempt; anything but success, and "not modified", raises Refused."""
         headers = {"Accept": "application/json, application/problem+json", **(headers or {})}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -265,7 +266,7 @@ class Client:
             headers["Content-Type"] = "application/json"
         connection = self._connection(self.timeout if timeout is None else timeout)
         try:
-            with self._lose("the way to", absent=True):
+            with self._lose(absent=True):
                 connection.connect()
             with self._lose():
                 # What is refused before all of it was sent has its answer nevertheless.
@@ -275,7 +276,7 @@ class Client:
                 # http.client takes a head that was cut off for a whole one; what frames the body is missing then.
                 if response.length is None and not response.chunked:
                     raise http.client.IncompleteRead(b"")
-            if response.status >= 400:
+            if response.status >= 300 and response.status != 304:
                 raise self._refused(response)
             yield response
         finally:
@@ -301,7 +302,10 @@ class Client:
             with patience.trying():
                 with self._request(method, path, body, headers) as response, self._lose():
                     data = response.read()
-                return json.loads(data) if data else None
+                try:
+                    return json.loads(data) if data else None
+                except ValueError as error:
+                    raise Error(f"'{self.server}' does not answer like xptychod: {data[:80]!r}") from error
 
     # ---- calls
 
