@@ -186,8 +186,7 @@ static void frames_of_two_pixels_and_one_position_do(void **state)
     assert_int_equal(first[1], 0);
 }
 
-/* --------------------------------------------------------------------------------------- refusals
- */
+/* ------------------------------------------------------------------------------------ refusals */
 
 static const double zero[2] = {0, 0};
 

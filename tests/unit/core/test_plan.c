@@ -244,8 +244,7 @@ static void fewer_than_one_device_is_refused(void **state)
     assert_non_null(strstr(err.text, "-7"));
 }
 
-/* --------------------------------------------------------------------------------------- admission
- */
+/* ----------------------------------------------------------------------------------- admission */
 
 static xpe_plan *plan_of_three(void)
 {
