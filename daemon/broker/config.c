@@ -464,6 +464,14 @@ xpd_config_result xpd_config_read(xpd_config *config, int argc, char **argv, xpd
     return xpd_config_finish(config, err) ? XPD_CONFIG_OK : XPD_CONFIG_BAD;
 }
 
+int xpd_config_count(void)
+{
+    int count = 0;
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        count += options[i].section != NULL;
+    return count;
+}
+
 void xpd_config_release(xpd_config *config)
 {
     for (size_t i = 0; i < OPTION_COUNT; i++) {

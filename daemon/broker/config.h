@@ -58,6 +58,7 @@ xpd_config_result xpd_config_read(xpd_config *config, int argc, char **argv, xpd
 bool xpd_config_defaults(xpd_config *config, xpd_error *err);
 bool xpd_config_file(xpd_config *config, const char *path, bool must_exist, xpd_error *err);
 bool xpd_config_finish(xpd_config *config, xpd_error *err);
+int xpd_config_count(void); /* options that the file may have */
 void xpd_config_release(xpd_config *config);
 
 #endif

@@ -125,11 +125,41 @@ static void wrong_usage_names_the_nearest_option(void **state)
     xpd_config_release(&c);
 }
 
+/* Every commented option of the sample, taken in, is known and has a value that is accepted. */
+static void the_sample_names_every_option_and_no_other(void **state)
+{
+    char path[256], line[512];
+    xpd_config c;
+    xpd_error err = XPD_ERROR_INIT;
+    int options = 0;
+    FILE *in = fopen(XPTYCHOD_SAMPLE, "r");
+    path_in(path, sizeof path, *state, "sample.conf");
+    FILE *out = fopen(path, "w");
+    assert_non_null(in);
+    assert_non_null(out);
+    while (fgets(line, sizeof line, in)) {
+        bool option = line[0] == ';' && line[1] != ' ';
+        options += option;
+        fputs(option ? line + 1 : line, out);
+    }
+    fclose(in);
+    fclose(out);
+    if (READ(&c, &err, "--config", path) != XPD_CONFIG_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(options, xpd_config_count());
+    assert_int_equal(c.port, 8270);
+    assert_int_equal(c.keep_jobs, 100000);
+    xpd_config_release(&c);
+    assert_int_equal(READ(&c, &err, "--config", XPTYCHOD_SAMPLE), XPD_CONFIG_OK);
+    xpd_config_release(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_the_documented_ones),         cmocka_unit_test(the_user_has_own_folders_and_all_roots),
         cmocka_unit_test(the_command_line_goes_over_the_file),      cmocka_unit_test(a_bad_file_is_refused_with_what_is_wrong),
+        cmocka_unit_test(the_sample_names_every_option_and_no_other),
         cmocka_unit_test(a_missing_file_that_was_named_is_refused), cmocka_unit_test(wrong_usage_names_the_nearest_option),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
