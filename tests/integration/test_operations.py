@@ -107,6 +107,17 @@ def test_the_configuration_and_the_token_of_the_manual_work(site, system, scan_f
     assert daemon.runtime.joinpath("admin.sock").stat().st_mode & 0o777 == 0o600
 
 
+def test_the_configuration_that_is_installed_starts_a_closed_service(tmp_path):
+    daemon = SystemDaemon(tmp_path / "sample", (ROOT / "deploy/xptychod.conf").read_text())
+    try:
+        daemon.start()
+        assert xptychod.Api(daemon.ready["http"]).get("/v1/jobs").status == 401
+        assert daemon.unix.post("/v1/jobs", job_of("/etc/hostname")).json()["type"].endswith(":dataset")
+        daemon.stop()
+    finally:
+        daemon.clean_up()
+
+
 def test_a_token_that_is_deleted_ends_with_the_next_start(site, system):
     if not shutil.which("openssl"):
         pytest.skip("openssl is not installed")
