@@ -151,7 +151,7 @@ static void fail_in_turn(const xpt_case *c, const xpe_stage *stage, xpe_status i
         o = live_once(&c->desc, stage, object, probe, coverage);
         happened = disarm();
         failures += happened;
-        if (atomic_load(&live) != before)
+        if (atomic_load(&live) > before) /* fewer: a cache of the backend was given up */
             fail_msg("allocation %ld failed and %ld pieces of memory are left", at,
                      atomic_load(&live) - before);
         if (o.status != (happened ? XPE_NO_MEMORY : in_the_end))
