@@ -263,7 +263,10 @@ static void set_run(int device, void *args)
 
     xpe_emu_check("cudaMemsetAsync", "the destination", w->to, w->bytes, device);
     xpe_emu_range_open(w->to, w->bytes);
-    memset(w->to, w->value, w->bytes);
+    if (w->value)
+        memset(w->to, w->value, w->bytes);
+    else
+        xpe_emu_zero(w->to, w->bytes);
     xpe_emu_range_close(w->to, w->bytes);
 }
 

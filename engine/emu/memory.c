@@ -1,9 +1,10 @@
 /* Device and pinned memory.
  *
- * A device buffer is pages of its own between two guard pages, placed so that it ends within 256 bytes of the guard;
- * what is left beside it holds a pattern that is checked when it is freed.  Freed buffers stay unmapped: their
- * addresses are not given out again for the next FREED_KEPT frees.  Under AddressSanitizer a buffer is poisoned
- * except while work of a device that reaches it runs.  Pinned memory is from the heap. */
+ * A buffer is pages of its own between two guard pages, placed so that it ends within 256 bytes of the guard; what is
+ * left beside it holds the pattern of fresh memory and is checked when it is freed.  The pages come from a file of
+ * that pattern, mapped privately, so that memory that is never touched costs nothing.  Freed buffers stay unmapped:
+ * their addresses are not given out again for the next FREED_KEPT frees.  Under AddressSanitizer device memory is
+ * poisoned except while work of a device that reaches it runs. */
 #include "state.h"
 #include "xpe_emu_launch.h"
 
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define EMU_ASAN 1
@@ -31,6 +33,7 @@
 #define PAGE ((size_t)4096)
 #define ALIGNMENT ((size_t)256)
 #define FREED_KEPT 1024
+#define PIECE ((size_t)4 << 20) /* of the file */
 #define PATTERN 0x7ff7a5a5u
 
 static xpe_emu_memory *table; /* by address */
@@ -39,16 +42,28 @@ static int open_device = -1;
 
 void xpe_emu_spoil(void *data, size_t bytes)
 {
-    const uint32_t pattern = PATTERN;
+    static const uint32_t pattern[16] = {PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN,
+                                         PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN};
     char *to = data;
-    size_t done = bytes < sizeof pattern ? bytes : sizeof pattern;
+    size_t done = 0;
 
-    memcpy(to, &pattern, done);
-    while (done < bytes) {
-        size_t step = done < bytes - done ? done : bytes - done;
-        memcpy(to + done, to, step);
-        done += step;
+    for (; bytes - done >= sizeof pattern; done += sizeof pattern)
+        memcpy(to + done, pattern, sizeof pattern);
+    memcpy(to + done, pattern, bytes - done);
+}
+
+/* Whole pages of zeros are mapped, which costs nothing until they are touched. */
+void xpe_emu_zero(void *data, size_t bytes)
+{
+    uintptr_t begin = ((uintptr_t)data + PAGE - 1) / PAGE * PAGE, end = ((uintptr_t)data + bytes) / PAGE * PAGE;
+
+    if (bytes < 64 * PAGE || mmap((void *)begin, end - begin, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+                                 MAP_FAILED) {
+        memset(data, 0, bytes);
+        return;
     }
+    memset(data, 0, begin - (uintptr_t)data);
+    memset((void *)end, 0, (uintptr_t)data + bytes - end);
 }
 
 /* ---------------------------------------------------------------------------------- table */
@@ -102,13 +117,8 @@ static bool insert(xpe_emu_memory m)
 
 static void take_out(size_t at)
 {
-    if (table[at].map) {
-        UNPOISON(table[at].map + PAGE, table[at].span - 2 * PAGE);
-        (void)munmap(table[at].map, table[at].span);
-    } else {
-        UNPOISON(table[at].data, table[at].bytes);
-        free(table[at].data);
-    }
+    UNPOISON(table[at].map + PAGE, table[at].span - 2 * PAGE);
+    (void)munmap(table[at].map, table[at].span);
     count--;
     memmove(table + at, table + at + 1, (count - at) * sizeof *table);
 }
@@ -191,16 +201,16 @@ void xpe_emu_pinned_hide(void *data, size_t bytes)
     POISON(data, bytes);
 }
 
-/* -------------------------------------------------------------------------- device memory */
+/* ---------------------------------------------------------------------------------- pages */
 
-/* Device memory lies where the lower half of an address has its first bit set: a positive number in an argument
- * struct, followed by four bytes of padding that still hold half of an old address, is then never taken for one.
- * From 0x7e80_8000_0000 on, which every sanitizer allows and the kernel uses last; elsewhere where that is taken. */
+/* Memory lies where the lower half of an address has its first bit set: a positive number in an argument struct,
+ * followed by four bytes of padding that still hold half of an old address, is then never taken for one.  From
+ * 0x7e80_8000_0000 on, which every sanitizer allows and the kernel uses last; elsewhere where that is taken. */
 #define FIRST_PLACE (UINT64_C(0x7e8080000000))
 #define LAST_PLACE (UINT64_C(0x7ef000000000))
 #define HALF (UINT64_C(1) << 31)
 
-static char *map_pages(size_t span)
+static char *place(size_t span)
 {
     static uint64_t next = FIRST_PLACE;
 
@@ -222,31 +232,116 @@ static char *map_pages(size_t span)
     return mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
+/* A file of one piece of the pattern, or -1. */
+static int pattern_file(void)
+{
+    static int file = -1;
+    char page[PAGE];
+
+    if (file >= 0)
+        return file;
+    file = memfd_create("fresh memory", MFD_CLOEXEC);
+    xpe_emu_spoil(page, sizeof page);
+    for (size_t at = 0; file >= 0 && at < PIECE; at += sizeof page)
+        if (write(file, page, sizeof page) != (ssize_t)sizeof page) {
+            (void)close(file);
+            file = -1;
+        }
+    return file;
+}
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Makes a buffer of the pattern and enters it in the table; false when there is no memory. */
+static bool make(xpe_emu_memory *m)
+{
+    size_t inside = rounded(m->bytes), pages = (inside + PAGE - 1) / PAGE * PAGE;
+
+    m->span = pages + 2 * PAGE;
+    m->map = place(m->span);
+    if (m->map == MAP_FAILED)
+        return false;
+    m->data = m->map + m->span - PAGE - inside;
+    for (size_t at = 0; at < pages; at += PIECE)
+        if (mmap(m->map + PAGE + at, pages - at < PIECE ? pages - at : PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
+                 pattern_file(), 0) == MAP_FAILED)
+            m->span = 0;
+    if (m->span == 0 || !insert(*m)) {
+        (void)munmap(m->map, pages + 2 * PAGE);
+        return false;
+    }
+    POISON(m->map + PAGE, pages);
+    return true;
+}
+
+/* The pattern beside a buffer. */
+static void check_gaps(const xpe_emu_memory *m)
+{
+    const char *begin = m->map + PAGE, *end = m->map + m->span - PAGE;
+    const uint32_t pattern = PATTERN;
+    char text[80];
+
+    UNPOISON(begin, (size_t)(end - begin));
+    describe(m, text, sizeof text);
+    for (const char *at = begin; at < end; at++) {
+        if (at == m->data)
+            at += m->bytes;
+        if (at < end && *at != ((const char *)&pattern)[(at - begin) % 4])
+            xpe_emu_die("something was written %s %s, %td bytes from it", at < m->data ? "before" : "behind", text,
+                        at < m->data ? m->data - at : at - (m->data + m->bytes) + 1);
+    }
+}
+
+/* The buffer that a call gives back, which must be the beginning of one of its kind. */
+static xpe_emu_memory *to_be_freed(const char *call, const void *data, bool pinned)
+{
+    xpe_emu_memory *m = holder(data);
+    char text[80];
+
+    if (!m)
+        xpe_emu_die("%s: %p was not given out", call, data);
+    describe(m, text, sizeof text);
+    if (m->freed)
+        xpe_emu_die("%s: %s has been freed before", call, text);
+    if (m->data != data || pinned != (m->device < 0))
+        xpe_emu_die("%s: %p lies in %s, which cannot be freed so", call, data, text);
+    return m;
+}
+
+static void give_back(xpe_emu_memory *m)
+{
+    check_gaps(m);
+    m->freed = true;
+    (void)mmap(m->map, m->span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    POISON(m->map + PAGE, m->span - 2 * PAGE);
+    freed++;
+    for (size_t i = 0; freed > FREED_KEPT && i < count;)
+        if (table[i].freed) {
+            take_out(i);
+            freed--;
+        } else {
+            i++;
+        }
+}
+
+/* -------------------------------------------------------------------------- device memory */
+
 static cudaError_t device_alloc(void **out, size_t bytes)
 {
     int id = xpe_emu_current();
     xpe_emu_device *d = &xpe_emu.devices[id];
-    size_t inside = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, span = (inside + PAGE - 1) / PAGE * PAGE + 2 * PAGE;
-    xpe_emu_memory m = {.span = span, .bytes = bytes, .device = id};
+    xpe_emu_memory m = {.bytes = bytes, .device = id};
 
     if (d->lost)
         return cudaErrorLaunchFailure;
     if (!bytes)
         return cudaSuccess;
-    if (bytes > d->bytes || inside > d->bytes - d->used)
+    if (bytes > d->bytes || rounded(bytes) > d->bytes - d->used || !make(&m))
         return cudaErrorMemoryAllocation;
-    m.map = map_pages(span);
-    if (m.map == MAP_FAILED)
-        return cudaErrorMemoryAllocation;
-    m.data = m.map + span - PAGE - inside;
-    if (mprotect(m.map + PAGE, span - 2 * PAGE, PROT_READ | PROT_WRITE) != 0 || !insert(m)) {
-        (void)munmap(m.map, span);
-        return cudaErrorMemoryAllocation;
-    }
-    UNPOISON(m.map + PAGE, span - 2 * PAGE);
-    xpe_emu_spoil(m.map + PAGE, span - 2 * PAGE);
-    POISON(m.map + PAGE, span - 2 * PAGE);
-    d->used += inside;
+    d->used += rounded(bytes);
     if (d->used > xpe_emu.counts.bytes_peak[id])
         xpe_emu.counts.bytes_peak[id] = d->used;
     xpe_emu.live.buffers++;
@@ -266,68 +361,17 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     return xpe_emu_note(rc);
 }
 
-/* The pattern beside a buffer; both gaps are whole words apart from the bytes next to the end. */
-static void check_gaps(const xpe_emu_memory *m)
-{
-    const char *begin = m->map + PAGE, *end = m->map + m->span - PAGE;
-    char text[80];
-
-    UNPOISON(begin, (size_t)(end - begin));
-    describe(m, text, sizeof text);
-    for (const char *at = begin; at < end; at++) {
-        const uint32_t pattern = PATTERN;
-        if (at == m->data)
-            at += m->bytes;
-        if (at < end && *at != ((const char *)&pattern)[(at - begin) % 4])
-            xpe_emu_die("something was written %s %s, %td bytes from it", at < m->data ? "before" : "behind", text,
-                        at < m->data ? m->data - at : at - (m->data + m->bytes) + 1);
-    }
-}
-
-static xpe_emu_memory *to_be_freed(const char *call, const void *data, bool pinned)
-{
-    xpe_emu_memory *m = holder(data);
-    char text[80];
-
-    if (!m)
-        xpe_emu_die("%s: %p was not given out, or was freed before", call, data);
-    describe(m, text, sizeof text);
-    if (m->freed)
-        xpe_emu_die("%s: %s has been freed before", call, text);
-    if (m->data != data || pinned != (m->device < 0))
-        xpe_emu_die("%s: %p lies in %s, which cannot be freed so", call, data, text);
-    return m;
-}
-
-static void keep_few_freed(void)
-{
-    for (size_t i = 0; freed > FREED_KEPT && i < count;)
-        if (table[i].freed) {
-            take_out(i);
-            freed--;
-        } else {
-            i++;
-        }
-}
-
 static cudaError_t device_free(void *data)
 {
     xpe_emu_memory *m = to_be_freed("cudaFree", data, false);
     int device = m->device;
-    size_t inside = (m->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 
     xpe_emu_drain("cudaFree", device);
     xpe_emu_open(-1);
-    check_gaps(m);
-    m->freed = true;
-    (void)madvise(m->map, m->span, MADV_DONTNEED);
-    (void)mprotect(m->map, m->span, PROT_NONE);
-    POISON(m->map + PAGE, m->span - 2 * PAGE);
-    xpe_emu.devices[device].used -= inside;
+    xpe_emu.devices[device].used -= rounded(m->bytes);
     xpe_emu.live.buffers--;
     xpe_emu.live.device_bytes -= m->bytes;
-    freed++;
-    keep_few_freed();
+    give_back(m);
     return xpe_emu.devices[device].lost ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
@@ -344,19 +388,15 @@ cudaError_t cudaFree(void *data)
 
 static cudaError_t pinned_alloc(void **out, size_t bytes)
 {
-    void *data = NULL;
+    xpe_emu_memory m = {.bytes = bytes, .device = -1};
 
     if (!bytes)
         return cudaSuccess;
-    if (posix_memalign(&data, ALIGNMENT, bytes) != 0)
+    if (!make(&m))
         return cudaErrorMemoryAllocation;
-    if (!insert((xpe_emu_memory){.data = data, .bytes = bytes, .device = -1})) {
-        free(data);
-        return cudaErrorMemoryAllocation;
-    }
-    xpe_emu_spoil(data, bytes);
+    UNPOISON(m.data, bytes);
     xpe_emu.live.pinned++;
-    *out = data;
+    *out = m.data;
     return cudaSuccess;
 }
 
@@ -376,8 +416,7 @@ cudaError_t cudaFreeHost(void *data)
     bool fail = xpe_emu_enter("cudaFreeHost");
 
     if (data) {
-        xpe_emu_memory *m = to_be_freed("cudaFreeHost", data, true);
-        take_out((size_t)(m - table));
+        give_back(to_be_freed("cudaFreeHost", data, true));
         xpe_emu.live.pinned--;
     }
     xpe_emu_leave();

@@ -422,7 +422,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 static void make_progress(const struct CUevent_st *event)
 {
     static const uint64_t others_of_8[] = {0, 0, 1, 4};
-    uint64_t others = others_of_8[xpe_emu_below(4)], steps = xpe_emu_below(4) ? UINT64_MAX : xpe_emu_below(8);
+    uint64_t others = others_of_8[xpe_emu_below(4)], steps = xpe_emu_below(8) ? UINT64_MAX : xpe_emu_below(8);
     bool idle = false;
 
     while (steps-- > 0 && !idle && !event->mark->reached) {

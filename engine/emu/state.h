@@ -56,7 +56,7 @@ cudaError_t xpe_emu_note(cudaError_t rc); /* keeps it for cudaGetLastError */
 /* ----------------------------------------------------------------------------- memory.c */
 
 typedef struct xpe_emu_memory {
-    char *map;   /* guard page, pages, guard page; NULL for pinned memory */
+    char *map;   /* guard page, pages, guard page */
     size_t span; /* of map */
     char *data;
     size_t bytes;
@@ -73,6 +73,7 @@ void xpe_emu_open(int device);
 void xpe_emu_range_open(const void *data, size_t bytes);
 void xpe_emu_range_close(const void *data, size_t bytes);
 void xpe_emu_pinned_hide(void *data, size_t bytes); /* until a copy to it has run */
+void xpe_emu_zero(void *data, size_t bytes);
 void xpe_emu_memory_forget(void); /* freed memory, too */
 
 /* ------------------------------------------------------------------------------ queue.c */

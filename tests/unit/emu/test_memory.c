@@ -98,6 +98,25 @@ static void freeing_runs_what_is_queued_on_the_device(void **state)
     ok(cudaStreamDestroy(s));
 }
 
+static void memsets_keep_to_their_bytes(void **state)
+{
+    size_t bytes = 3 * MIB;
+    cudaStream_t s = new_stream(0);
+    unsigned char *v = new_buffer(0, bytes), *back = calloc(1, bytes);
+
+    (void)state;
+    ok(cudaMemsetAsync(v, 7, bytes, s));
+    ok(cudaMemsetAsync(v + 1001, 0, bytes - 2002, s)); /* whole pages and both ends */
+    ok(cudaMemsetAsync(v + 5000, 9, 1, s));
+    ok(cudaMemcpyAsync(back, v, bytes, cudaMemcpyDeviceToHost, s));
+    for (size_t i = 0; i < bytes; i++)
+        if (back[i] != (i < 1001 || i >= bytes - 1001 ? 7 : i == 5000 ? 9 : 0))
+            fail_msg("byte %zu is %d", i, back[i]);
+    ok(cudaFree(v));
+    ok(cudaStreamDestroy(s));
+    free(back);
+}
+
 static void devices_without_a_gpu_say_so(void **state)
 {
     int count = 7;
@@ -198,7 +217,7 @@ static void wrong_frees_end_the_program(void **state)
 {
     (void)state;
     assert_dies(freed_twice, "cudaFree: memory of 64 bytes of device 0 has been freed before");
-    assert_dies(pinned_freed_twice, "was not given out, or was freed before");
+    assert_dies(pinned_freed_twice, "cudaFreeHost: pinned memory of 64 bytes has been freed before");
     assert_dies(freed_from_the_middle, "which cannot be freed so");
     assert_dies(freed_by_the_wrong_call, "lies in pinned memory of 64 bytes, which cannot be freed so");
     assert_dies(freed_from_the_heap, "was not given out");
@@ -250,7 +269,7 @@ static void use_after_free_ends_the_program(void **state)
     assert_dies(memset_on_freed_memory, "cudaMemsetAsync on device 0: the destination lies in memory of 64 bytes of device 0 that "
                                         "has been freed");
     assert_dies(queued_work_of_another_device_on_freed_memory, "the source lies in memory of 64 bytes of device 0 that has been");
-    assert_dies(pinned_memory_freed_under_a_copy, "cudaMemcpyAsync on device -1: the source");
+    assert_dies(pinned_memory_freed_under_a_copy, "the source lies in pinned memory of 64 bytes that has been freed");
 }
 
 static void kernel_on_another_device(void)
@@ -442,6 +461,7 @@ int main(void)
         fact(nothing_is_no_memory),
         fact(addresses_are_aligned_and_not_given_out_again),
         fact(freeing_runs_what_is_queued_on_the_device),
+        fact(memsets_keep_to_their_bytes),
         fact(devices_without_a_gpu_say_so),
         fact(devices_have_a_name_and_a_number),
         fact(peer_access_is_enabled_once_and_where_there_is_a_way),
