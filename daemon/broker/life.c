@@ -363,9 +363,9 @@ static bool take_row(void *context, xpd_row *row)
     return ok;
 }
 
-/* The worker leaves the body of `done` in the job's folder before it sends it.  When the named file
- * is still that file, the job had finished and only its commit was lost. */
-static json_t *finished_result(xpd_broker *b, const xpd_job *job, char *state, size_t state_size)
+/* The worker leaves what `done` will say in the job's folder before the file gets its name.  When the
+ * named file is still that file, the job had finished and only the word of it was lost. */
+json_t *xpd_job_finished_result(const xpd_broker *b, const xpd_job *job)
 {
     char path[PATH_MAX];
     struct stat st;
@@ -378,18 +378,16 @@ static json_t *finished_result(xpd_broker *b, const xpd_job *job, char *state, s
     const char *file = json_string_value(json_object_get(found, "path"));
     if (said && strcmp(said, "succeeded") == 0 && file && lstat(file, &st) == 0 && S_ISREG(st.st_mode) &&
         (json_int_t)st.st_ino == json_integer_value(json_object_get(found, "inode")) &&
-        (json_int_t)st.st_size == json_integer_value(json_object_get(found, "bytes"))) {
-        snprintf(state, state_size, "%s", said);
+        (json_int_t)st.st_size == json_integer_value(json_object_get(found, "bytes")) &&
+        (json_int_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == json_integer_value(json_object_get(found, "mtime_ns")))
         result = json_incref(found);
-    }
     json_decref(done);
     return result;
 }
 
 static void resume_job(xpd_broker *b, xpd_job *job)
 {
-    char state[16] = "";
-    json_t *result = job->state == XPD_JOB_RUNNING ? finished_result(b, job, state, sizeof state) : NULL;
+    json_t *result = job->state == XPD_JOB_RUNNING ? xpd_job_finished_result(b, job) : NULL;
 
     if (result) {
         json_decref(job->result);

@@ -22,6 +22,8 @@ void xpd_job_log_rest(xpd_job *job);
 void xpd_job_erase(xpd_broker *b, xpd_job *job);
 void xpd_job_path(char *out, size_t size, const xpd_broker *b, const char *id, const char *file);
 
+/* The result of a job whose worker died after the file had got its name, or NULL (the caller's). */
+json_t *xpd_job_finished_result(const xpd_broker *b, const xpd_job *job);
 /* Reads all jobs back after a start; unfinished ones are queued again. */
 bool xpd_jobs_load(xpd_broker *b, xpd_error *err);
 /* Deletes the oldest finished jobs beyond keep_jobs. */

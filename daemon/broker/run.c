@@ -263,7 +263,7 @@ static void take_iter(xpd_job *job, const json_t *event)
 
 static bool take_event(xpd_run *run, json_t *event)
 {
-    static const char *const types[] = {"iter", "preview", "warning", "log", "resumed"};
+    static const char *const types[] = {"iter", "preview", "warning", "log", "resumed", "checkpoint"};
     char type[16];
     const char *said = json_string_value(json_object_get(event, "type"));
 
@@ -282,6 +282,10 @@ static bool take_event(xpd_run *run, json_t *event)
             continue;
         if (i == 0)
             take_iter(run->job, event);
+        if (strcmp(type, "resumed") == 0) { /* from a checkpoint: the worker knows better from where */
+            run->repeated = false;
+            announce_running(run);
+        }
         json_object_del(event, "type"); /* the broker writes these three */
         json_object_del(event, "seq");
         json_object_del(event, "t");
@@ -360,6 +364,13 @@ void xpd_run_worker_died(xpd_broker *b, const char *how)
 
     if (!run || run->reading)
         return;
+    json_t *result = run->job->state == XPD_JOB_RUNNING ? xpd_job_finished_result(b, run->job) : NULL;
+    if (result) {
+        json_decref(run->job->result);
+        run->job->result = result;
+        leave(run, XPD_JOB_SUCCEEDED, "", "");
+        return;
+    }
     if (run->stop != GO_ON) {
         leave_stopped(run);
         return;

@@ -3,6 +3,7 @@
 #include "result.h"
 
 #include "execute.h"
+#include "files.h"
 #include "job.h"
 
 #include "io/write/write.h"
@@ -233,6 +234,30 @@ static json_t *describe(const xpd_work *work, const xpd_final *final, const xpd_
     return result;
 }
 
+typedef struct announcement {
+    const xpd_work *work;
+    const xpd_final *final;
+    const xpd_devices *devices;
+} announcement;
+
+/* FOLDER/done.json, before the file gets its name: should we or the broker be killed between the rename
+ * and the commit, the broker knows by inode, size and time that the job had finished. */
+static void announce(void *context, const xpe_written *written)
+{
+    const announcement *a = context;
+    char path[4096], *text = NULL;
+    xpe_error err = {0};
+    json_t *done = json_pack("{s:s, s:i, s:o}", "state", "succeeded", "attempt", a->work->attempt,
+                             "result", describe(a->work, a->final, a->devices, written, false));
+
+    text = done ? json_dumps(done, JSON_COMPACT) : NULL;
+    if (!text || !xpd_path_join(path, sizeof path, a->work->folder, "done.json") ||
+        xpd_file_replace(path, text, strlen(text), &err) != XPE_OK)
+        fprintf(stderr, "xptycho-worker: done.json was not written: %s\n", err.text);
+    free(text);
+    json_decref(done);
+}
+
 xpe_status xpd_result_write(json_t **out, const xpd_work *work, const xpd_final *final,
                             const xpd_devices *devices, bool partial, xpe_error *err)
 {
@@ -279,6 +304,8 @@ xpe_status xpd_result_write(json_t **out, const xpd_work *work, const xpd_final 
         .devices = names,
         .end_time = end_time,
         .partial = partial,
+        .whole = partial || !work->folder ? NULL : announce,
+        .whole_context = &(announcement){work, final, devices},
     };
     st = xpe_result_write(&written, work->output_path, work->overwrite, &result, err);
     if (st == XPE_OK) {

@@ -124,6 +124,7 @@ xpe_status xpe_file_create(xpe_file *f, const char *path, bool overwrite, int64_
     memset(f, 0, sizeof *f);
     f->path = path;
     f->overwrite = overwrite;
+    f->whole = NULL;
     f->folder_fd = -1;
     f->id = -1;
     st = name_temporary(f, err);
@@ -273,6 +274,8 @@ xpe_status xpe_file_finish(xpe_file *f, xpe_written *out, xpe_error *err)
         goto done;
     }
     st = describe(f, fd, out, err);
+    if (st == XPE_OK && f->whole)
+        f->whole(f->whole_context, out);
     if (st == XPE_OK && give_name(f) != 0)
         st = errno == EEXIST
                  ? xpe_fail(err, XPE_INVALID, POINTER,

@@ -16,6 +16,8 @@ typedef struct xpe_file {
     bool overwrite;
     bool failed; /* a call went wrong; `reason` says which and why */
     char reason[256];
+    void (*whole)(void *context, const xpe_written *written); /* before the rename; may be NULL */
+    void *whole_context;
 } xpe_file;
 
 /* bytes: at least what will be written; that much room is taken at once. */

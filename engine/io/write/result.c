@@ -183,6 +183,8 @@ xpe_status xpe_result_write(xpe_written *out, const char *path, bool overwrite, 
     st = xpe_file_create(&f, path, overwrite, bytes, err);
     if (st != XPE_OK)
         return st;
+    f.whole = r->whole;
+    f.whole_context = r->whole_context;
     xpe_attr_int(&f, "/", "format_version", 1);
     put_sample(&f, r);
     put_run(&f, r);

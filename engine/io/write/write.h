@@ -14,6 +14,13 @@ extern "C" {
 
 void xpe_write_init(void); /* switches HDF5's plugins and error printing off */
 
+/* What is now under the name. */
+typedef struct xpe_written {
+    int64_t bytes, mtime_ns;
+    uint64_t inode;
+    char sha256[65];
+} xpe_written;
+
 /* One row of /run/parameters; origin is "given", "file", "derived" or "default".  The reference
  * program's viewer looks for the row `probe` with the value "known" or "estimated", and
  * `mode_schedule` with a value like "(20, 40)". */
@@ -46,14 +53,11 @@ typedef struct xpe_result {
     const char *devices;     /* "cpu, cpu" */
     const char *end_time;    /* RFC 3339 or NULL */
     bool partial;            /* of a run that did not end as planned */
+    /* Called when the file is whole and on disk and before it gets its name, with what will be under
+     * the name (naming changes none of it); NULL = nobody wants to know. */
+    void (*whole)(void *context, const xpe_written *written);
+    void *whole_context;
 } xpe_result;
-
-/* What is now under the name. */
-typedef struct xpe_written {
-    int64_t bytes, mtime_ns;
-    uint64_t inode;
-    char sha256[65];
-} xpe_written;
 
 /* Refuses an existing file without overwrite, also one that appears meanwhile; with it, only a
  * regular file is replaced: XPE_INVALID.  XPE_IO when the file cannot be written.  The pointer is
