@@ -64,7 +64,7 @@ void xpe_cuda_free(xpe_team *team, int device, void *data, size_t bytes)
 {
     if (!data)
         return;
-    xpe_cuda_settle(team, device);
+    xpe_cuda_settle(team);
     if (team->hung) /* would block for ever: given up with the device */
         return;
     (void)cudaSetDevice(team->devices[device].id);

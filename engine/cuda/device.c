@@ -118,24 +118,31 @@ bool xpe_cuda_finish(xpe_team *team, int device)
     return true;
 }
 
-void xpe_cuda_settle(xpe_team *team, int device)
+/* One stream to its end.  The call that marks the end may be the one that fails, so it gets a second chance; after an
+ * error that stays nothing runs any more. */
+static void settle_device(xpe_team *team, int device)
 {
     xpe_cuda_device *d = &team->devices[device];
+
+    d->arrival_count = 0; /* nobody waits for them any more */
+    for (int i = 0; i < 2 && d->busy && d->ordered && !team->hung; i++) {
+        team->failed = false;
+        (void)xpe_cuda_finish(team, device);
+    }
+    d->busy = false;
+}
+
+void xpe_cuda_settle(xpe_team *team)
+{
     bool failed = team->failed;
     xpe_error failure = team->failure;
 
     if (failed)
         xpe_comm_close(team); /* a stream may hold a rank that waits for another one */
-    if (!d->busy || !d->ordered || team->hung)
-        return;
-    team->failed = false;
-    d->arrival_count = 0; /* nobody waits for them any more */
-    (void)xpe_cuda_finish(team, device);
-    d->busy = false;
-    if (failed) {
-        team->failed = true;
-        team->failure = failure;
-    }
+    for (int g = 0; g < team->device_count; g++) /* all, because streams read each other's memory */
+        settle_device(team, g);
+    team->failed = failed;
+    team->failure = failure;
 }
 
 /* Every stream waits for all others; the host does not. */
@@ -402,8 +409,7 @@ void xpe_cuda_close(xpe_team *team)
 {
     if (!team)
         return;
-    for (int g = 0; team->devices && g < team->device_count; g++)
-        xpe_cuda_settle(team, g);
+    xpe_cuda_settle(team);
     xpe_comm_close(team);
     for (int g = 0; team->devices && g < team->device_count; g++)
         device_release(team, g);

@@ -18,9 +18,9 @@
 #include "kernels.h"
 
 #define XPE_PACE 8                         /* chunks that a device has queued at most */
-#define XPE_SLAB_BYTES ((size_t)8 << 20)   /* pinned memory for sending: two of them a device */
+#define XPE_SLAB_BYTES ((size_t)2 << 20)   /* pinned memory for sending: two of them a device */
 #define XPE_DOWN_BYTES ((size_t)1 << 20)   /* pinned memory for reading */
-#define XPE_STAGE_BYTES ((size_t)8 << 20)  /* what a device receives to add */
+#define XPE_STAGE_BYTES ((size_t)4 << 20)  /* what a device receives to add */
 #define XPE_FIELD_PIXELS ((int64_t)1 << 22) /* of the frames that are in work together, see xpe_cuda_frames */
 #define XPE_PLAN_FRAMES 64                 /* most frames of a cuFFT plan */
 
@@ -154,7 +154,7 @@ void xpe_cuda_enqueue(xpe_team *team, int device, const xpe_cuda_op *op);
 /* Until everything enqueued on the device is done, its arrivals included. */
 bool xpe_cuda_finish(xpe_team *team, int device);
 /* Lets what is enqueued come to its end whatever has failed before, because memory it uses is about to be freed. */
-void xpe_cuda_settle(xpe_team *team, int device);
+void xpe_cuda_settle(xpe_team *team);
 int xpe_cuda_number(const char *name); /* of "cuda:N", or -1 */
 /* Until the event has happened; false when the team has failed. */
 bool xpe_cuda_await(xpe_team *team, int device, cudaEvent_t event);
