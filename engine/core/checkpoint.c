@@ -33,6 +33,7 @@ typedef struct stream {
     xpe_run_source source;
     void *arg;
     char *slab;
+    int64_t slab_size;
     int32_t *device; /* [J] where a frame is */
     int64_t *index;  /* [J] in its block */
 } stream;
@@ -59,7 +60,7 @@ static xpe_status pass_piece(stream *s, xpe_buffer *buffer, size_t offset, size_
     xpe_status st = XPE_OK;
 
     for (size_t done = 0; done < bytes;) {
-        size_t part = bytes - done < (size_t)SLAB ? bytes - done : (size_t)SLAB;
+        size_t part = bytes - done < (size_t)s->slab_size ? bytes - done : (size_t)s->slab_size;
         if (s->save) {
             run->backend->download(run->team, s->slab, buffer, offset + done, part);
             XPE_TRY(xpe_state_wait(run, err));
@@ -109,7 +110,7 @@ static xpe_status pass_frames(stream *s, size_t member, int mode, xpe_error *err
 {
     xpe_run *run = s->run;
     size_t bytes = (size_t)(run->n * run->n) * sizeof(xpe_c32);
-    int64_t many = xpe_max64(1, SLAB / (int64_t)bytes);
+    int64_t many = xpe_max64(1, s->slab_size / (int64_t)bytes);
     xpe_status st = XPE_OK;
 
     for (int64_t j = 0; j < run->num_frames; j += many) {
@@ -161,7 +162,8 @@ static xpe_status stream_init(stream *s, xpe_run *run, xpe_error *err)
     xpe_status st;
 
     s->run = run;
-    XPE_TRY(xpe_new(&s->slab, (size_t)xpe_max64(SLAB, frame), 1, err));
+    s->slab_size = xpe_max64(frame, xpe_min64(SLAB, frame * run->num_frames));
+    XPE_TRY(xpe_new(&s->slab, (size_t)s->slab_size, 1, err));
     XPE_TRY(xpe_new(&s->device, (size_t)run->num_frames, sizeof *s->device, err));
     XPE_TRY(xpe_new(&s->index, (size_t)run->num_frames, sizeof *s->index, err));
     for (int g = 0; g < run->plan->count; g++)

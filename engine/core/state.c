@@ -197,25 +197,39 @@ done:
     return st;
 }
 
+/* What a device has free, or why there is no such device. */
+static xpe_status bytes_free_of(int64_t *out, const char *name, const xpe_device_info *info, size_t count, xpe_error *err)
+{
+    char names[160] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(info[i].name, name) == 0 && !info[i].absent[0]) {
+            *out = info[i].bytes_free;
+            return XPE_OK;
+        }
+        if (strcmp(info[i].name, name) == 0)
+            return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "device '%s' cannot be used: %s", name, info[i].absent);
+        if (!info[i].absent[0] && used + sizeof info[i].name < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", info[i].name);
+    }
+    return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "no device is called '%s'; there is %s", name, names[0] ? names : "none");
+}
+
 static xpe_status admit(xpe_run *run, const xpe_device_list *devices, xpe_error *err)
 {
     xpe_device_info info[80];
     size_t count = xpe_devices_list(info, sizeof info / sizeof *info);
     int64_t *bytes_free = NULL;
-    xpe_status st = xpe_new(&bytes_free, (size_t)devices->count, sizeof *bytes_free, err);
+    xpe_status st;
 
-    for (int g = 0; st == XPE_OK && run->backend->work_bytes && g < devices->count; g++) {
-        int64_t work = 0;
-        st = run->backend->work_bytes(&work, devices->names[g], run->n, run->modes_max, run->plan->shards[g].frames, run->known,
-                                      devices->count == 1, err);
-        run->plan->shards[g].bytes += work;
-    }
-    for (int g = 0; st == XPE_OK && g < devices->count; g++)
-        for (size_t i = 0; i < count && i < sizeof info / sizeof *info; i++)
-            if (strcmp(info[i].name, devices->names[g]) == 0)
-                bytes_free[g] = info[i].bytes_free;
-    if (st == XPE_OK)
-        st = xpe_plan_admit(run->plan, devices->names, bytes_free, err);
+    if (count > sizeof info / sizeof *info)
+        count = sizeof info / sizeof *info;
+    XPE_TRY(xpe_new(&bytes_free, (size_t)devices->count, sizeof *bytes_free, err));
+    for (int g = 0; g < devices->count; g++)
+        XPE_TRY(bytes_free_of(&bytes_free[g], devices->names[g], info, count, err));
+    XPE_TRY(xpe_plan_admit(run->plan, devices->names, bytes_free, err));
+done:
     free(bytes_free);
     return st;
 }

@@ -34,7 +34,7 @@ static bool rotate(xpe_c64 *a, xpe_c64 *b, int64_t length)
     xpe_c64 g = inner(a, b, length);
 
     size = hypot(g.re, g.im);
-    if (!(size > 1e-15 * sqrt(ea * eb)))
+    if (!(size > 1e-15 * sqrt(ea) * sqrt(eb)))
         return false;
     theta = (eb - ea) / (2 * size);
     t = (theta >= 0 ? 1 : -1) / (fabs(theta) + sqrt(1 + theta * theta));

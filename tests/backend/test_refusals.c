@@ -5,6 +5,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -226,6 +227,8 @@ static xpe_error refuse_devices(const char *const *names, int count, xpe_status 
 
 static void devices_that_do_not_exist_are_refused_by_name(void **state)
 {
+    char name[32];
+    const char *numbered[] = {name};
     static const char *const unknown[] = {"gpu"}, *const almost[] = {"cpux"}, *const empty[] = {""};
     xpe_error err = refuse_devices(unknown, 1, XPE_NO_DEVICE);
 
@@ -235,6 +238,9 @@ static void devices_that_do_not_exist_are_refused_by_name(void **state)
     xpt_assert_refused(&err, XPE_NO_DEVICE, "'cpux'");
     err = refuse_devices(empty, 1, XPE_NO_DEVICE);
     xpt_assert_refused(&err, XPE_NO_DEVICE, "''");
+    snprintf(name, sizeof name, "%s:99", xpt_backend_name());
+    err = refuse_devices(numbered, 1, XPE_NO_DEVICE);
+    xpt_assert_refused(&err, XPE_NO_DEVICE, numbered[0]);
     err = refuse_devices(unknown, 0, XPE_INVALID);
     xpt_assert_refused(&err, XPE_INVALID, "no device was named");
 }
