@@ -64,14 +64,6 @@ static void pause_since(double begin)
         (void)nanosleep(&(struct timespec){0, 20000}, NULL);
 }
 
-static void give_up(xpe_team *team, int device)
-{
-    xpe_cuda_fail(team, XPE_DEVICE_LOST,
-                  "device '%s' has not come back for %g s; it is given up, and its process should be replaced",
-                  team->devices[device].name, xpe_cuda_patience_s);
-    team->hung = true;
-}
-
 /* Whether the event has happened; a failure counts as not. */
 static bool happened(xpe_team *team, int device, cudaEvent_t event)
 {
@@ -82,6 +74,26 @@ static bool happened(xpe_team *team, int device, cudaEvent_t event)
         return false;
     }
     return xpe_cuda_ok(team, device, "cudaEventQuery", rc);
+}
+
+/* The device that the others wait for: the first one that has not come to where streams were ordered last; else the
+ * one that is waited for. */
+static int culprit(const xpe_team *team, int device)
+{
+    for (int g = 0; g < team->device_count; g++)
+        if (team->devices[g].met && cudaEventQuery(team->devices[g].meeting) == cudaErrorNotReady) {
+            (void)cudaGetLastError();
+            return g;
+        }
+    return device;
+}
+
+static void give_up(xpe_team *team, int device)
+{
+    xpe_cuda_fail(team, XPE_DEVICE_LOST,
+                  "device '%s' has not come back for %g s; it is given up, and its process should be replaced",
+                  team->devices[culprit(team, device)].name, xpe_cuda_patience_s);
+    team->hung = true;
 }
 
 bool xpe_cuda_await(xpe_team *team, int device, cudaEvent_t event)
@@ -104,14 +116,14 @@ static bool mark_end(xpe_team *team, int device)
 {
     xpe_cuda_device *d = &team->devices[device];
 
-    return xpe_cuda_use(team, device) && XPE_CUDA(team, device, cudaEventRecord, d->ordered, d->stream);
+    return xpe_cuda_use(team, device) && XPE_CUDA(team, device, cudaEventRecord, d->end, d->stream);
 }
 
 bool xpe_cuda_finish(xpe_team *team, int device)
 {
     xpe_cuda_device *d = &team->devices[device];
 
-    if (!mark_end(team, device) || !xpe_cuda_await(team, device, d->ordered))
+    if (!mark_end(team, device) || !xpe_cuda_await(team, device, d->end))
         return false;
     xpe_cuda_deliver(d);
     d->busy = false;
@@ -125,7 +137,7 @@ static void settle_device(xpe_team *team, int device)
     xpe_cuda_device *d = &team->devices[device];
 
     d->arrival_count = 0; /* nobody waits for them any more */
-    for (int i = 0; i < 2 && d->busy && d->ordered && !team->hung; i++) {
+    for (int i = 0; i < 2 && d->busy && d->end && !team->hung; i++) {
         team->failed = false;
         (void)xpe_cuda_finish(team, device);
     }
@@ -148,13 +160,16 @@ void xpe_cuda_settle(xpe_team *team)
 /* Every stream waits for all others; the host does not. */
 static void order_streams(xpe_team *team)
 {
-    for (int g = 0; g < team->device_count && team->device_count > 1; g++)
-        if (!mark_end(team, g))
+    for (int g = 0; g < team->device_count && team->device_count > 1; g++) {
+        xpe_cuda_device *d = &team->devices[g];
+        if (!xpe_cuda_use(team, g) || !XPE_CUDA(team, g, cudaEventRecord, d->meeting, d->stream))
             return;
+        d->met = true;
+    }
     for (int g = 0; g < team->device_count; g++)
         for (int h = 0; h < team->device_count; h++)
             if (g != h && !(xpe_cuda_use(team, g) && XPE_CUDA(team, g, cudaStreamWaitEvent, team->devices[g].stream,
-                                                              team->devices[h].ordered, 0)))
+                                                              team->devices[h].meeting, 0)))
                 return;
 }
 
@@ -327,7 +342,8 @@ static bool device_init(xpe_team *team, int g)
     xpe_cuda_device *d = &team->devices[g];
     bool good = xpe_cuda_use(team, g) &&
                 XPE_CUDA(team, g, cudaStreamCreateWithFlags, &d->stream, cudaStreamNonBlocking) &&
-                XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->ordered, cudaEventDisableTiming);
+                XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->end, cudaEventDisableTiming) &&
+                XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->meeting, cudaEventDisableTiming);
 
     for (int i = 0; good && i < XPE_PACE; i++)
         good = XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->pace[i], cudaEventDisableTiming);
@@ -399,8 +415,10 @@ static void device_release(xpe_team *team, int g)
     for (int i = 0; i < XPE_PACE; i++)
         if (d->pace[i])
             (void)cudaEventDestroy(d->pace[i]);
-    if (d->ordered)
-        (void)cudaEventDestroy(d->ordered);
+    if (d->end)
+        (void)cudaEventDestroy(d->end);
+    if (d->meeting)
+        (void)cudaEventDestroy(d->meeting);
     if (d->stream)
         (void)cudaStreamDestroy(d->stream);
 }

@@ -94,7 +94,9 @@ typedef struct xpe_cuda_device {
     int id;
     char name[32];
     cudaStream_t stream;
-    cudaEvent_t ordered; /* the end of what is enqueued */
+    cudaEvent_t end;     /* of what is enqueued */
+    cudaEvent_t meeting; /* where the streams were ordered last */
+    bool met;            /* ... if ever */
     cudaEvent_t pace[XPE_PACE];
     bool pacing[XPE_PACE];
     int pace_next;
