@@ -61,7 +61,8 @@ static bool decode_sha(uint8_t out[SHA256_DIGEST_SIZE], const char *hex)
            base16_decode_final(&context) && length == SHA256_DIGEST_SIZE;
 }
 
-/* Remembered, since the user database may be a slow server: asked once a uid, not once a request. */
+/* Remembered, since the user database may be a slow server: asked once a uid, not once a request.
+ */
 void xpd_user_name(char *out, size_t size, uid_t uid)
 {
     static struct {
@@ -122,13 +123,18 @@ static bool parse_line(xpd_auth *auth, char *text, const char *path, int number,
         text++;
     if (!*text || *text == '#')
         return true;
-    const char *name = strtok_r(text, ":", &rest), *user = strtok_r(NULL, ":", &rest), *sha = strtok_r(NULL, ": \t", &rest);
+    const char *name = strtok_r(text, ":", &rest), *user = strtok_r(NULL, ":", &rest),
+               *sha = strtok_r(NULL, ": \t", &rest);
     if (!name || !user || !sha || !decode_sha(t.sha, sha))
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "token file '%s', line %d: not 'name:user:sha256 in 64 hex digits'", path, number);
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                        "token file '%s', line %d: not 'name:user:sha256 in 64 hex digits'", path,
+                        number);
     if (!find_uid(&t.uid, user))
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "token file '%s', line %d: there is no user '%s'", path, number, user);
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                        "token file '%s', line %d: there is no user '%s'", path, number, user);
     if (auth->count == TOKENS_MAX)
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "token file '%s': more than %d tokens", path, TOKENS_MAX);
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "token file '%s': more than %d tokens",
+                        path, TOKENS_MAX);
     snprintf(t.name, sizeof t.name, "%s", name);
     return add_token(auth, &t) || xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
 }
@@ -144,7 +150,8 @@ bool xpd_auth_load(xpd_auth **out, const char *path, xpd_error *err)
     if (!auth)
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
     if (path && !(file = fopen(path, "re"))) {
-        xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "token file '%s' cannot be read: %s", path, strerror(errno));
+        xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "token file '%s' cannot be read: %s", path,
+                 strerror(errno));
         goto done;
     }
     for (int number = 1; file && fgets(text, sizeof text, file); number++) {
@@ -168,8 +175,8 @@ static bool read_token(char hex[2 * TOKEN_BYTES + 1], const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return false;
-    bool good = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 077) == 0 &&
-                read(fd, hex, 2 * TOKEN_BYTES) == 2 * TOKEN_BYTES;
+    bool good = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+                (st.st_mode & 077) == 0 && read(fd, hex, 2 * TOKEN_BYTES) == 2 * TOKEN_BYTES;
     close(fd);
     hex[2 * TOKEN_BYTES] = '\0';
     return good && strspn(hex, "0123456789abcdef") == 2 * TOKEN_BYTES;
@@ -191,7 +198,8 @@ static bool write_token(char hex[2 * TOKEN_BYTES + 1], const char *path, xpd_err
     if (fd >= 0 && close(fd) != 0)
         ok = false;
     if (!ok || rename(beside, path) != 0)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "token file '%s' cannot be written: %s", path, strerror(errno));
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "token file '%s' cannot be written: %s", path,
+                        strerror(errno));
     return true;
 }
 
@@ -241,23 +249,27 @@ static bool check_token(const xpd_auth *auth, xpd_caller *out, const char *text,
     return true;
 }
 
-bool xpd_auth_check(const xpd_auth *auth, xpd_caller *out, const char *authorization, int fd, xpd_error *err)
+bool xpd_auth_check(const xpd_auth *auth, xpd_caller *out, const char *authorization, int fd,
+                    xpd_error *err)
 {
     struct ucred peer;
     socklen_t size = sizeof peer;
 
     if (authorization) {
         if (strncasecmp(authorization, "Bearer ", 7) != 0)
-            return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "", "the Authorization header is not 'Bearer TOKEN'");
+            return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "",
+                            "the Authorization header is not 'Bearer TOKEN'");
         authorization += 7;
         while (*authorization == ' ')
             authorization++;
         if (!check_token(auth, out, authorization, err))
             return false;
     } else if (fd < 0) {
-        return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "", "no token; send 'Authorization: Bearer TOKEN'");
+        return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "",
+                        "no token; send 'Authorization: Bearer TOKEN'");
     } else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
-        return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "", "the peer's uid is not known: %s", strerror(errno));
+        return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "", "the peer's uid is not known: %s",
+                        strerror(errno));
     } else {
         out->uid = peer.uid; /* the pid is not used: it may belong to someone else by now */
     }

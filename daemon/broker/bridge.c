@@ -23,11 +23,13 @@ static void on_exit_(xpd_child *child, int wait_status)
     unlink(bridge->ready_file); /* its addresses are those of the dead one */
     bridge->router[0] = bridge->pub[0] = '\0';
     child->b->addresses_changed = true;
-    xpd_log(XPD_LOG_WARNING, NULL, "xptycho-zmq %s; it is started again in %lld ms", how, (long long)bridge->backoff_ms);
+    xpd_log(XPD_LOG_WARNING, NULL, "xptycho-zmq %s; it is started again in %lld ms", how,
+            (long long)bridge->backoff_ms);
     if (xpd_now_ms() - bridge->started_ms > 60000)
         bridge->backoff_ms = BACKOFF_FIRST_MS;
     xpd_timer_set(&child->b->loop, &bridge->restart, bridge->backoff_ms);
-    bridge->backoff_ms = bridge->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : bridge->backoff_ms * 2;
+    bridge->backoff_ms =
+        bridge->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : bridge->backoff_ms * 2;
 }
 
 static void start(void *context)
@@ -38,8 +40,17 @@ static void start(void *context)
     xpd_error err = XPD_ERROR_INIT;
 
     snprintf(broker, sizeof broker, "unix:%s", xpd_http_unix_path(b->http));
-    const char *arguments[] = {"--broker", broker, "--router", b->config.zmq_router, "--pub", b->config.zmq_pub,
-                               "--ready-file", bridge->ready_file, b->config.user ? "--token-file" : NULL, b->config.token_file, NULL};
+    const char *arguments[] = {"--broker",
+                               broker,
+                               "--router",
+                               b->config.zmq_router,
+                               "--pub",
+                               b->config.zmq_pub,
+                               "--ready-file",
+                               bridge->ready_file,
+                               b->config.user ? "--token-file" : NULL,
+                               b->config.token_file,
+                               NULL};
     unlink(bridge->ready_file);
     bridge->started_ms = xpd_now_ms();
     if (!xpd_child_start(&bridge->child, b->config.zmq_program, arguments, false, 200, &err)) {
@@ -55,7 +66,8 @@ bool xpd_bridge_create(xpd_broker *b)
     xpd_bridge *bridge = calloc(1, sizeof *bridge);
     if (!bridge)
         return false;
-    bridge->child = (xpd_child){.b = b, .name = "xptycho-zmq", .source.fd = -1, .on_exit = on_exit_, .context = bridge};
+    bridge->child = (xpd_child){
+        .b = b, .name = "xptycho-zmq", .source.fd = -1, .on_exit = on_exit_, .context = bridge};
     bridge->restart = (xpd_timer){.fire = start, .context = bridge};
     bridge->backoff_ms = BACKOFF_FIRST_MS;
     snprintf(bridge->ready_file, sizeof bridge->ready_file, "%s/zmq.json", b->config.runtime_dir);
@@ -67,7 +79,8 @@ bool xpd_bridge_create(xpd_broker *b)
 bool xpd_bridge_ready(xpd_bridge *bridge)
 {
     json_t *doc = json_load_file(bridge->ready_file, 0, NULL);
-    const char *router = json_string_value(json_object_get(doc, "zmq_router")), *pub = json_string_value(json_object_get(doc, "zmq_pub"));
+    const char *router = json_string_value(json_object_get(doc, "zmq_router")),
+               *pub = json_string_value(json_object_get(doc, "zmq_pub"));
 
     if (router && pub) {
         snprintf(bridge->router, sizeof bridge->router, "%s", router);

@@ -1,5 +1,5 @@
-/* xptycho-zmq: started, watched and started again where ZeroMQ addresses are configured.  It holds no
- * state, so its death costs nothing but a reconnection.  Loop thread only. */
+/* xptycho-zmq: started, watched and started again where ZeroMQ addresses are configured.  It holds
+ * no state, so its death costs nothing but a reconnection.  Loop thread only. */
 #ifndef XPD_BRIDGE_H
 #define XPD_BRIDGE_H
 

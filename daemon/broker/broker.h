@@ -34,18 +34,18 @@ typedef struct xpd_broker {
     xpd_store *store;
     xpd_source store_source;
     xpd_timer store_retry;
-    bool state_full;     /* the last commit found the disk full */
-    int64_t state_free;  /* bytes, looked up now and then */
+    bool state_full;    /* the last commit found the disk full */
+    int64_t state_free; /* bytes, looked up now and then */
 
     xpd_table jobs;
     xpd_queue queue;
 
     struct xpd_http *http;
-    bool http_due;              /* a connection was resumed: the library must run before the next wait */
-    int64_t parked;             /* requests whose answer comes later */
+    bool http_due;  /* a connection was resumed: the library must run before the next wait */
+    int64_t parked; /* requests whose answer comes later */
     struct xpd_stream *streams; /* all open event streams */
     xpd_timer stream_timer;
-    struct xpd_wait *waits;     /* long polls */
+    struct xpd_wait *waits;            /* long polls */
     xpd_feed_line feed[XPD_FEED_RING]; /* line number k at k % size */
     int64_t feed_next;
 
@@ -54,11 +54,11 @@ typedef struct xpd_broker {
     struct xpd_run *run;       /* the job that holds the worker, or NULL */
     struct xpd_bridge *bridge; /* xptycho-zmq, or NULL */
 
-    bool ready;    /* state loaded, listening */
+    bool ready;             /* state loaded, listening */
     bool addresses_changed; /* ready.json has to be written again */
-    bool stopping; /* no new work */
-    bool closing;  /* streams and long polls end */
-    bool failed;   /* the state cannot be trusted: exit 1 */
+    bool stopping;          /* no new work */
+    bool closing;           /* streams and long polls end */
+    bool failed;            /* the state cannot be trusted: exit 1 */
     char results_dir[PATH_MAX], jobs_dir[PATH_MAX];
 } xpd_broker;
 

@@ -110,7 +110,8 @@ static void list_clear(xpd_list *list)
 
 static bool parse_flag(bool *out, const char *value)
 {
-    static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no", "off", "0"};
+    static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no",
+                                                                                "off", "0"};
     for (int i = 0; i < 4; i++) {
         if (strcmp(value, yes[i]) == 0 || strcmp(value, no[i]) == 0) {
             *out = strcmp(value, yes[i]) == 0;
@@ -120,7 +121,8 @@ static bool parse_flag(bool *out, const char *value)
     return false;
 }
 
-static bool set_integer(int64_t *out, const option *o, const char *value, const char *where, xpd_error *err)
+static bool set_integer(int64_t *out, const option *o, const char *value, const char *where,
+                        xpd_error *err)
 {
     char *end = NULL;
     errno = 0;
@@ -134,18 +136,22 @@ static bool set_integer(int64_t *out, const option *o, const char *value, const 
     return true;
 }
 
-static bool set_value(xpd_config *config, const option *o, const char *value, const char *where, xpd_error *err)
+static bool set_value(xpd_config *config, const option *o, const char *value, const char *where,
+                      xpd_error *err)
 {
     void *target = (char *)config + o->offset;
 
-    if ((o->kind == PATH || o->kind == PATHS) && value[0] != '/' && o->section && strcmp(o->section, "roots") == 0)
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: '%s' is not an absolute path", where, value);
+    if ((o->kind == PATH || o->kind == PATHS) && value[0] != '/' && o->section &&
+        strcmp(o->section, "roots") == 0)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: '%s' is not an absolute path", where,
+                        value);
     if (o->kind != FLAG && !*value)
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: the value is empty", where);
     switch (o->kind) {
     case FLAG:
         if (!parse_flag(target, value))
-            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: '%s' is not true or false", where, value);
+            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: '%s' is not true or false", where,
+                            value);
         return true;
     case TEXT:
     case PATH:
@@ -156,7 +162,8 @@ static bool set_value(xpd_config *config, const option *o, const char *value, co
     case PATHS: {
         xpd_list *list = target;
         if (list->count == XPD_LIST_MAX)
-            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: more than %d values", where, XPD_LIST_MAX);
+            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: more than %d values", where,
+                            XPD_LIST_MAX);
         list->items[list->count] = strdup(value);
         if (!list->items[list->count])
             return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
@@ -218,7 +225,8 @@ static bool refuse_unknown(const char *where, const char *name, bool flag, xpd_e
             snprintf(best, sizeof best, "%s", candidate);
         }
     }
-    return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%sunknown option '%s'; the nearest is '%s'", where, name, best);
+    return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%sunknown option '%s'; the nearest is '%s'",
+                    where, name, best);
 }
 
 /* -------------------------------------------------------------------------------------- file */
@@ -263,9 +271,11 @@ bool xpd_config_file(xpd_config *config, const char *path, bool must_exist, xpd_
     if (reading.failed)
         return false;
     if (line < 0)
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: cannot be read: %s", path, strerror(errno));
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: cannot be read: %s", path,
+                        strerror(errno));
     if (line > 0)
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: line %d is not 'key = value'", path, line);
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: line %d is not 'key = value'", path,
+                        line);
     return true;
 }
 
@@ -273,11 +283,13 @@ bool xpd_config_file(xpd_config *config, const char *path, bool must_exist, xpd_
 
 static void print_help(void)
 {
-    printf("usage: xptychod [--user] [option ...]\n\n"
-           "The broker of xptycho: HTTP, the queue and the processes that read and reconstruct.\n\n");
+    printf(
+        "usage: xptychod [--user] [option ...]\n\n"
+        "The broker of xptycho: HTTP, the queue and the processes that read and reconstruct.\n\n");
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         char left[64];
-        snprintf(left, sizeof left, "--%s%s", options[i].flag, options[i].kind == FLAG ? "" : " VALUE");
+        snprintf(left, sizeof left, "--%s%s", options[i].flag,
+                 options[i].kind == FLAG ? "" : " VALUE");
         printf("  %-28s %s", left, options[i].help);
         if (options[i].initial)
             printf(" (default %s)", options[i].initial);
@@ -298,8 +310,10 @@ static const option *find_flag(const char *name, size_t length)
     return NULL;
 }
 
-/* One argument (and its value) from argv[*at]; `only` limits it to the options that choose the file. */
-static bool take_argument(xpd_config *config, int argc, char **argv, int *at, bool *cleared, bool early, xpd_error *err)
+/* One argument (and its value) from argv[*at]; `only` limits it to the options that choose the
+ * file. */
+static bool take_argument(xpd_config *config, int argc, char **argv, int *at, bool *cleared,
+                          bool early, xpd_error *err)
 {
     const char *argument = argv[*at];
     if (strncmp(argument, "--", 2) != 0 || !argument[2])
@@ -344,7 +358,8 @@ bool xpd_config_defaults(xpd_config *config, xpd_error *err)
 {
     memset(config, 0, sizeof *config);
     for (size_t i = 0; i < OPTION_COUNT; i++) {
-        if (options[i].initial && !set_value(config, &options[i], options[i].initial, options[i].flag, err))
+        if (options[i].initial &&
+            !set_value(config, &options[i], options[i].initial, options[i].flag, err))
             return false;
     }
     return true;
@@ -355,22 +370,25 @@ static bool set_default_path(char **where, const char *base, const char *rest, x
     char path[PATH_MAX];
     if (*where)
         return true;
-    if (snprintf(path, sizeof path, "%s%s", base, rest) >= (int)sizeof path || !set_text(where, path))
+    if (snprintf(path, sizeof path, "%s%s", base, rest) >= (int)sizeof path ||
+        !set_text(where, path))
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "the path '%s%s' is too long", base, rest);
     return true;
 }
 
 static bool user_folders(xpd_config *config, xpd_error *err)
 {
-    const char *state = getenv("XDG_STATE_HOME"), *runtime = getenv("XDG_RUNTIME_DIR"), *home = getenv("HOME");
+    const char *state = getenv("XDG_STATE_HOME"), *runtime = getenv("XDG_RUNTIME_DIR"),
+               *home = getenv("HOME");
 
     if (state && *state) {
         if (!set_default_path(&config->state_dir, state, "/xptycho", err))
             return false;
     } else if (!config->state_dir) {
         if (!home || !*home)
-            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
-                            "no place for the state: neither XDG_STATE_HOME nor HOME is set; give --state-dir");
+            return xpd_fail(
+                err, XPP_FAULT_BAD_REQUEST, "",
+                "no place for the state: neither XDG_STATE_HOME nor HOME is set; give --state-dir");
         if (!set_default_path(&config->state_dir, home, "/.local/state/xptycho", err))
             return false;
     }
@@ -389,8 +407,8 @@ static bool set_level(xpd_config *config, xpd_error *err)
             return true;
         }
     }
-    return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "log level '%s' is not error, warning, info or debug",
-                    config->log_word);
+    return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                    "log level '%s' is not error, warning, info or debug", config->log_word);
 }
 
 static bool make_absolute(char **path, xpd_error *err)
@@ -399,7 +417,8 @@ static bool make_absolute(char **path, xpd_error *err)
     if (!*path || **path == '/')
         return true;
     if (!getcwd(here, sizeof here))
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "the current folder has no name: %s", strerror(errno));
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "the current folder has no name: %s",
+                        strerror(errno));
     snprintf(whole, sizeof whole, "%s/%s", here, *path);
     return set_text(path, whole) || xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
 }
@@ -429,11 +448,13 @@ bool xpd_config_finish(xpd_config *config, xpd_error *err)
     bool loopback = strncmp(config->address, "127.", 4) == 0 || strcmp(config->address, "::1") == 0;
     if (!loopback && config->port >= 0 && !config->allow_remote)
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
-                        "http.address '%s' is reachable from other machines and tokens would cross the net in the "
+                        "http.address '%s' is reachable from other machines and tokens would cross "
+                        "the net in the "
                         "clear; put a TLS proxy in front and set http.allow_remote = true",
                         config->address);
     if ((config->zmq_router == NULL) != (config->zmq_pub == NULL))
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "zmq.router and zmq.pub must be given together");
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                        "zmq.router and zmq.pub must be given together");
     return true;
 }
 
@@ -456,7 +477,8 @@ xpd_config_result xpd_config_read(xpd_config *config, int argc, char **argv, xpd
     if (config->config_file) {
         if (!xpd_config_file(config, config->config_file, true, err))
             return XPD_CONFIG_BAD;
-    } else if (!config->user && !xpd_config_file(config, "/etc/xptycho/xptychod.conf", false, err)) {
+    } else if (!config->user &&
+               !xpd_config_file(config, "/etc/xptycho/xptychod.conf", false, err)) {
         return XPD_CONFIG_BAD;
     }
     if (!take_arguments(config, argc, argv, false, err))

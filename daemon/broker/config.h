@@ -35,7 +35,7 @@ typedef struct xpd_config {
 
     xpd_list data_roots, write_roots;
 
-    int64_t worker_cpu_threads; /* 0 = every core */
+    int64_t worker_cpu_threads;                          /* 0 = every core */
     char *worker_program, *reader_program, *zmq_program; /* NULL = beside this program */
     int64_t cancel_grace_s, probe_s, read_s;
 

@@ -81,7 +81,8 @@ static void list_usable(char *out, size_t size, const xpd_devices *devices)
     snprintf(out, size, "none");
     for (int i = 0; i < devices->count && at < size; i++) {
         if (!devices->items[i].absent[0])
-            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", devices->items[i].name);
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "",
+                                   devices->items[i].name);
     }
 }
 
@@ -94,7 +95,8 @@ static const char *why_absent(const xpd_devices *devices, const char *name)
     size_t kind = strcspn(name, ":");
     for (int i = 0; i < devices->count; i++) {
         const xpe_device_info *other = &devices->items[i];
-        if (other->absent[0] && strcspn(other->name, ":") == kind && strncmp(other->name, name, kind) == 0)
+        if (other->absent[0] && strcspn(other->name, ":") == kind &&
+            strncmp(other->name, name, kind) == 0)
             return other->absent;
     }
     if (kind == 4 && strncmp(name, "cuda", 4) == 0) {
@@ -107,7 +109,8 @@ static const char *why_absent(const xpd_devices *devices, const char *name)
     return "there is no such device";
 }
 
-static bool choose_named(xpd_choice *out, const xpd_devices *devices, const xpp_job *job, xpd_error *err)
+static bool choose_named(xpd_choice *out, const xpd_devices *devices, const xpp_job *job,
+                         xpd_error *err)
 {
     for (int i = 0; i < job->devices.count && i < XPP_DEVICES_MAX; i++) {
         const char *name = job->devices.names[i];
@@ -117,14 +120,16 @@ static bool choose_named(xpd_choice *out, const xpd_devices *devices, const xpp_
         snprintf(pointer, sizeof pointer, "/devices/devices/%d", i);
         if (!d || d->absent[0]) {
             list_usable(usable, sizeof usable, devices);
-            return xpd_fail(err, XPP_FAULT_NO_DEVICE, pointer, "device '%s': %s; usable here: %s", name, why_absent(devices, name), usable);
+            return xpd_fail(err, XPP_FAULT_NO_DEVICE, pointer, "device '%s': %s; usable here: %s",
+                            name, why_absent(devices, name), usable);
         }
         choose(out, d);
     }
     return true;
 }
 
-bool xpd_devices_choose(xpd_choice *out, const xpd_devices *devices, const xpp_job *job, xpd_error *err)
+bool xpd_devices_choose(xpd_choice *out, const xpd_devices *devices, const xpp_job *job,
+                        xpd_error *err)
 {
     int gpus = 0, wanted = job->devices.num_devices;
     const xpe_device_info *cpu = find(devices, "cpu");
@@ -138,9 +143,11 @@ bool xpd_devices_choose(xpd_choice *out, const xpd_devices *devices, const xpp_j
     if (wanted > gpus && !(wanted == 1 && gpus == 0 && cpu && !cpu->absent[0])) {
         list_usable(usable, sizeof usable, devices);
         return xpd_fail(err, XPP_FAULT_NO_DEVICE, "/devices/num_devices",
-                        "num_devices is %d and counts CUDA devices, of which there are %d%s%s; usable here: %s; "
+                        "num_devices is %d and counts CUDA devices, of which there are %d%s%s; "
+                        "usable here: %s; "
                         "\"devices\": [\"cpu\", \"cpu\"] shards a job on the CPU",
-                        wanted, gpus, gpus ? "" : ": ", gpus ? "" : why_absent(devices, "cuda"), usable);
+                        wanted, gpus, gpus ? "" : ": ", gpus ? "" : why_absent(devices, "cuda"),
+                        usable);
     }
     if (gpus > 0) {
         int limit = wanted > 0 ? wanted : gpus;
@@ -151,7 +158,8 @@ bool xpd_devices_choose(xpd_choice *out, const xpd_devices *devices, const xpp_j
         return true;
     }
     if (!cpu || cpu->absent[0])
-        return xpd_fail(err, XPP_FAULT_NO_DEVICE, "", "no device is usable: %s", cpu ? cpu->absent : "the worker has none");
+        return xpd_fail(err, XPP_FAULT_NO_DEVICE, "", "no device is usable: %s",
+                        cpu ? cpu->absent : "the worker has none");
     choose(out, cpu);
     return true;
 }
@@ -189,13 +197,16 @@ static const double *map_positions(int fd, int64_t frames, size_t *bytes, xpd_er
     int seals = fcntl(fd, F_GET_SEALS);
 
     *bytes = (size_t)frames * 2 * sizeof(double);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &st) != 0 || st.st_size < (off_t)*bytes) {
-        xpd_fail(err, XPP_FAULT_INTERNAL, "", "the reader's positions are not a sealed array of %lld pairs", (long long)frames);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &st) != 0 ||
+        st.st_size < (off_t)*bytes) {
+        xpd_fail(err, XPP_FAULT_INTERNAL, "",
+                 "the reader's positions are not a sealed array of %lld pairs", (long long)frames);
         return NULL;
     }
     void *map = mmap(NULL, *bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED) {
-        xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "the positions cannot be mapped: %s", strerror(errno));
+        xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "the positions cannot be mapped: %s",
+                 strerror(errno));
         return NULL;
     }
     return map;
@@ -205,13 +216,15 @@ static json_t *verdict_of(const xpd_choice *choice, const xpe_plan *plan)
 {
     json_t *list = json_array();
     for (int i = 0; i < plan->count; i++)
-        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I}", "name", choice->names[i], "frames",
-                                              (json_int_t)plan->shards[i].frames, "bytes_needed", (json_int_t)plan->shards[i].bytes,
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I}", "name", choice->names[i],
+                                              "frames", (json_int_t)plan->shards[i].frames,
+                                              "bytes_needed", (json_int_t)plan->shards[i].bytes,
                                               "bytes_free", (json_int_t)choice->bytes_free[i]));
     return list;
 }
 
-bool xpd_admit(const xpd_choice *choice, const xpp_job *job, const json_t *scan, int positions_fd, json_t **verdict, xpd_error *err)
+bool xpd_admit(const xpd_choice *choice, const xpp_job *job, const json_t *scan, int positions_fd,
+               json_t **verdict, xpd_error *err)
 {
     xpe_scan s = {0};
     xpe_grid grid;
@@ -221,7 +234,8 @@ bool xpd_admit(const xpd_choice *choice, const xpp_job *job, const json_t *scan,
     size_t bytes = 0;
     bool ok = false;
     const char *names[XPP_DEVICES_MAX];
-    xpe_grid_wish wish = {job->model.has_shape ? job->model.object_shape : NULL, job->model.has_origin ? job->model.object_origin_m : NULL};
+    xpe_grid_wish wish = {job->model.has_shape ? job->model.object_shape : NULL,
+                          job->model.has_origin ? job->model.object_origin_m : NULL};
 
     s.num_frames = json_integer_value(json_object_get(scan, "frames"));
     s.n = json_integer_value(json_object_get(scan, "frame_side"));
@@ -229,19 +243,23 @@ bool xpd_admit(const xpd_choice *choice, const xpp_job *job, const json_t *scan,
     s.detector_distance_m = number_of(scan, "detector_distance_m");
     s.detector_pitch_m = number_of(scan, "detector_pitch_m");
     if (s.num_frames < 1 || s.num_frames > INT32_MAX || s.n < 1 || s.n > INT32_MAX)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "the reader's answer has %lld frames of side %lld", (long long)s.num_frames, (long long)s.n);
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "",
+                        "the reader's answer has %lld frames of side %lld", (long long)s.num_frames,
+                        (long long)s.n);
     s.positions = map_positions(positions_fd, s.num_frames, &bytes, err);
     if (!s.positions)
         return false;
     first = malloc((size_t)s.num_frames * 2 * sizeof *first);
     if (!first) {
-        xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "no memory for %lld positions", (long long)s.num_frames);
+        xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "no memory for %lld positions",
+                 (long long)s.num_frames);
         goto done;
     }
     for (int i = 0; i < choice->count; i++)
         names[i] = choice->names[i];
     if (xpe_grid_derive(&grid, first, &s, &wish, &cause) != XPE_OK ||
-        xpe_plan_build(&plan, first, s.num_frames, s.n, &grid, job->model.probe_modes, job->probe.path != NULL, choice->count, &cause) != XPE_OK ||
+        xpe_plan_build(&plan, first, s.num_frames, s.n, &grid, job->model.probe_modes,
+                       job->probe.path != NULL, choice->count, &cause) != XPE_OK ||
         xpe_plan_admit(plan, names, choice->bytes_free, &cause) != XPE_OK) {
         xpd_fail_engine(err, &cause);
         goto done;

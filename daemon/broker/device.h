@@ -15,19 +15,21 @@ typedef struct xpd_devices {
 bool xpd_devices_decode(xpd_devices *out, const json_t *hello);
 bool xpd_devices_usable(const xpd_devices *devices); /* at least one */
 
-/* Names for a job: its own list, or m CUDA GPUs, or, where it says nothing, every CUDA GPU, else the
- * CPU.  `num_devices` counts CUDA GPUs; without any it may only be 1, which is then the CPU. */
+/* Names for a job: its own list, or m CUDA GPUs, or, where it says nothing, every CUDA GPU, else
+ * the CPU.  `num_devices` counts CUDA GPUs; without any it may only be 1, which is then the CPU. */
 typedef struct xpd_choice {
     char names[XPP_DEVICES_MAX][32];
     int64_t bytes_free[XPP_DEVICES_MAX];
     int count;
 } xpd_choice;
-bool xpd_devices_choose(xpd_choice *out, const xpd_devices *devices, const xpp_job *job, xpd_error *err);
+bool xpd_devices_choose(xpd_choice *out, const xpd_devices *devices, const xpp_job *job,
+                        xpd_error *err);
 json_t *xpd_choice_names(const xpd_choice *choice);
 
-/* Whether the scan fits the choice.  `scan` is the reader's answer, positions its memfd.  verdict (may
- * be NULL) gets [{name, frames, bytes_needed, bytes_free}]. */
-bool xpd_admit(const xpd_choice *choice, const xpp_job *job, const json_t *scan, int positions_fd, json_t **verdict, xpd_error *err);
+/* Whether the scan fits the choice.  `scan` is the reader's answer, positions its memfd.  verdict
+ * (may be NULL) gets [{name, frames, bytes_needed, bytes_free}]. */
+bool xpd_admit(const xpd_choice *choice, const xpp_job *job, const json_t *scan, int positions_fd,
+               json_t **verdict, xpd_error *err);
 /* Index of an array in `scan`.arrays, -1 where there is none. */
 int xpd_scan_array(const json_t *scan, const char *name);
 

@@ -1,5 +1,6 @@
 /* See events.h.  One write a line with O_APPEND and no sync: after a crash the log ends with a torn
- * line at worst, which opening cuts off.  An index of every 256th line finds a place in the file. */
+ * line at worst, which opening cuts off.  An index of every 256th line finds a place in the file.
+ */
 #include "events.h"
 
 #include "log.h"
@@ -30,7 +31,7 @@ struct xpd_events {
     bool ended, stalled;
     line ring[XPD_EVENT_RING]; /* seq s at s % size */
     int64_t ring_first;        /* lowest seq in memory; > last = none */
-    int64_t *index;            /* [index_count]: offset of the first line with seq > k * INDEX_STEP */
+    int64_t *index; /* [index_count]: offset of the first line with seq > k * INDEX_STEP */
     size_t index_count, index_room;
 };
 
@@ -93,7 +94,8 @@ static const char *line_at(xpd_events *e, int64_t offset, size_t *length)
 {
     *length = 0;
     for (int round = 0; round < 2; round++) {
-        if (chunk.owner == e && offset >= chunk.offset && offset < chunk.offset + (int64_t)chunk.length) {
+        if (chunk.owner == e && offset >= chunk.offset &&
+            offset < chunk.offset + (int64_t)chunk.length) {
             size_t at = (size_t)(offset - chunk.offset);
             const char *end = memchr(chunk.bytes + at, '\n', chunk.length - at);
             if (end) {
@@ -153,7 +155,8 @@ bool xpd_events_open(xpd_events **out, const char *path, xpd_error *err)
     }
     e->fd = -1;
     if (!take_descriptor(e) || fstat(e->fd, &st) != 0) {
-        xpd_fail(err, XPP_FAULT_INTERNAL, "", "event log '%s' cannot be opened: %s", path, strerror(errno));
+        xpd_fail(err, XPP_FAULT_INTERNAL, "", "event log '%s' cannot be opened: %s", path,
+                 strerror(errno));
         goto done;
     }
     if (!scan(e)) {
@@ -161,7 +164,8 @@ bool xpd_events_open(xpd_events **out, const char *path, xpd_error *err)
         goto done;
     }
     if (e->size < st.st_size && ftruncate(e->fd, e->size) != 0)
-        xpd_log(XPD_LOG_WARNING, NULL, "event log '%s': the torn last line stays: %s", path, strerror(errno));
+        xpd_log(XPD_LOG_WARNING, NULL, "event log '%s': the torn last line stays: %s", path,
+                strerror(errno));
     chunk.owner = NULL;
     e->written = e->last;
     e->ring_first = e->last + 1;
@@ -207,9 +211,11 @@ static bool write_line(xpd_events *e, const line *l)
     }
     int reason = done < 0 ? errno : ENOSPC;
     if (done > 0 && ftruncate(e->fd, e->size) != 0)
-        xpd_log(XPD_LOG_WARNING, NULL, "event log '%s': a torn line stays: %s", e->path, strerror(errno));
+        xpd_log(XPD_LOG_WARNING, NULL, "event log '%s': a torn line stays: %s", e->path,
+                strerror(errno));
     if (!e->stalled)
-        xpd_log(XPD_LOG_WARNING, NULL, "event log '%s' cannot be written: %s", e->path, strerror(reason));
+        xpd_log(XPD_LOG_WARNING, NULL, "event log '%s' cannot be written: %s", e->path,
+                strerror(reason));
     return false;
 }
 

@@ -1,9 +1,9 @@
 /* A job's events: an append-only file of JSON lines with the newest lines in memory, and cursors.
  *
- * A subscriber is a cursor (the next seq it wants), nothing else: no queue a subscriber exists, so a
- * slow one costs nothing.  Lines that left memory are read back from the file.  `seq` counts from 1
- * without holes.  When the disk is full, lines stay in memory and are written later; what must be dropped then
- * is seen by readers as a gap.
+ * A subscriber is a cursor (the next seq it wants), nothing else: no queue a subscriber exists, so
+ * a slow one costs nothing.  Lines that left memory are read back from the file.  `seq` counts from
+ * 1 without holes.  When the disk is full, lines stay in memory and are written later; what must be
+ * dropped then is seen by readers as a gap.
  *
  * Loop thread only.  A line handed out is valid until the next call. */
 #ifndef XPD_EVENTS_H

@@ -22,16 +22,23 @@ bool xpd_fail(xpd_error *err, xpp_fault fault, const char *pointer, const char *
 xpp_fault xpd_fault_from_engine(xpe_status status)
 {
     switch (status) {
-    case XPE_OK: return XPP_FAULT_NONE;
-    case XPE_INVALID: return XPP_FAULT_INVALID_JOB;
-    case XPE_NO_DEVICE_MEMORY: return XPP_FAULT_NO_DEVICE_MEMORY;
-    case XPE_NO_DEVICE: return XPP_FAULT_NO_DEVICE;
-    case XPE_IO: return XPP_FAULT_DATASET;
+    case XPE_OK:
+        return XPP_FAULT_NONE;
+    case XPE_INVALID:
+        return XPP_FAULT_INVALID_JOB;
+    case XPE_NO_DEVICE_MEMORY:
+        return XPP_FAULT_NO_DEVICE_MEMORY;
+    case XPE_NO_DEVICE:
+        return XPP_FAULT_NO_DEVICE;
+    case XPE_IO:
+        return XPP_FAULT_DATASET;
     case XPE_NO_MEMORY:
-    case XPE_DEVICE_LOST: return XPP_FAULT_UNAVAILABLE;
+    case XPE_DEVICE_LOST:
+        return XPP_FAULT_UNAVAILABLE;
     case XPE_DIVERGED:
     case XPE_CANCELLED:
-    case XPE_INTERNAL: break;
+    case XPE_INTERNAL:
+        break;
     }
     return XPP_FAULT_INTERNAL;
 }
@@ -41,14 +48,12 @@ bool xpd_fail_engine(xpd_error *err, const xpe_error *cause)
     xpd_fail(err, xpd_fault_from_engine(cause->status), cause->pointer, "%s", cause->text);
     if (err && cause->status == XPE_NO_DEVICE_MEMORY) {
         int64_t needed = cause->bytes_needed, available = cause->bytes_free;
-        err->more = json_pack("{s:I, s:I, s:I, s:[{s:s, s:I, s:I, s:I}]}",
-                              "required_bytes", (json_int_t)needed,
-                              "available_bytes", (json_int_t)available,
-                              "shortfall_bytes", (json_int_t)(needed - available),
-                              "devices", "name", cause->device,
-                              "required_bytes", (json_int_t)needed,
-                              "available_bytes", (json_int_t)available,
-                              "shortfall_bytes", (json_int_t)(needed - available));
+        err->more =
+            json_pack("{s:I, s:I, s:I, s:[{s:s, s:I, s:I, s:I}]}", "required_bytes",
+                      (json_int_t)needed, "available_bytes", (json_int_t)available,
+                      "shortfall_bytes", (json_int_t)(needed - available), "devices", "name",
+                      cause->device, "required_bytes", (json_int_t)needed, "available_bytes",
+                      (json_int_t)available, "shortfall_bytes", (json_int_t)(needed - available));
     }
     return false;
 }
@@ -86,11 +91,16 @@ xpp_fault xpd_fault_of_problem(const json_t *problem)
 const char *xpd_reason_of_fault(xpp_fault fault)
 {
     switch (fault) {
-    case XPP_FAULT_DATASET: return "dataset";
-    case XPP_FAULT_OUTPUT: return "output";
-    case XPP_FAULT_NO_DEVICE_MEMORY: return "no-device-memory";
+    case XPP_FAULT_DATASET:
+        return "dataset";
+    case XPP_FAULT_OUTPUT:
+        return "output";
+    case XPP_FAULT_NO_DEVICE_MEMORY:
+        return "no-device-memory";
     case XPP_FAULT_INVALID_JOB:
-    case XPP_FAULT_NO_DEVICE: return "refused";
-    default: return "internal";
+    case XPP_FAULT_NO_DEVICE:
+        return "refused";
+    default:
+        return "internal";
     }
 }

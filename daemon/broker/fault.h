@@ -13,7 +13,10 @@ typedef struct xpd_error {
     json_t *more; /* extension members of the problem, owned; NULL = none */
 } xpd_error;
 
-#define XPD_ERROR_INIT {XPP_FAULT_NONE, "", "", NULL}
+#define XPD_ERROR_INIT                                                                             \
+    {                                                                                              \
+        XPP_FAULT_NONE, "", "", NULL                                                               \
+    }
 
 /* Fills err (may be NULL); returns false always, so that a function can end with it. */
 bool xpd_fail(xpd_error *err, xpp_fault fault, const char *pointer, const char *format, ...)

@@ -1,6 +1,7 @@
-/* See http.h.  libmicrohttpd in external epoll mode: no thread of its own, its epoll descriptor is a
- * source of our loop.  What it does not do is done here: one deadline for a whole head and a whole
- * body (its own time-out is inactivity only), and the refusal of ambiguous framing (0.9.75 serves a smuggled request). */
+/* See http.h.  libmicrohttpd in external epoll mode: no thread of its own, its epoll descriptor is
+ * a source of our loop.  What it does not do is done here: one deadline for a whole head and a
+ * whole body (its own time-out is inactivity only), and the refusal of ambiguous framing (0.9.75
+ * serves a smuggled request). */
 #include "http.h"
 
 #include "log.h"
@@ -59,7 +60,8 @@ static void connection_changed(void *context, struct MHD_Connection *c, void **s
     connection *conn = *socket_context;
 
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
         conn = calloc(1, sizeof *conn);
         if (!conn)
             return;
@@ -83,7 +85,8 @@ static void connection_changed(void *context, struct MHD_Connection *c, void **s
 
 static connection *connection_of(struct MHD_Connection *c)
 {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info ? info->socket_context : NULL;
 }
 
@@ -101,7 +104,9 @@ void xpd_http_tick(xpd_http *http)
 {
     int64_t now = xpd_now_ms();
     for (connection *conn = http->connections; conn; conn = conn->next) {
-        int64_t limit = conn->phase == BODY ? BODY_MS : conn->phase == HEAD || conn->fresh ? HEAD_MS : IDLE_MS + HEAD_MS;
+        int64_t limit = conn->phase == BODY                  ? BODY_MS
+                        : conn->phase == HEAD || conn->fresh ? HEAD_MS
+                                                             : IDLE_MS + HEAD_MS;
         if (conn->phase != ANSWER && now - conn->since_ms > limit && conn->fd >= 0) {
             shutdown(conn->fd, SHUT_RDWR); /* the library sees the end and cleans up */
             conn->since_ms = now;
@@ -116,7 +121,8 @@ typedef struct header_counts {
     const char *encoding;
 } header_counts;
 
-static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *name,
+                                    const char *value)
 {
     header_counts *n = context;
     (void)kind;
@@ -155,8 +161,8 @@ static bool in_list(const xpd_list *list, const char *text, size_t length)
     return false;
 }
 
-/* A page of another site must not reach us through a name that it controls (DNS rebinding), nor by a
- * form or script of its own (cross-site requests). */
+/* A page of another site must not reach us through a name that it controls (DNS rebinding), nor by
+ * a form or script of its own (cross-site requests). */
 static bool check_site(const xpd_http *http, const xpd_request *r, xpd_error *err)
 {
     static const char *const local[] = {"localhost", "127.0.0.1", "[::1]"};
@@ -164,7 +170,8 @@ static bool check_site(const xpd_http *http, const xpd_request *r, xpd_error *er
     const xpd_config *config = &http->b->config;
 
     if (origin && !in_list(&config->origins, origin, strlen(origin)))
-        return xpd_fail(err, XPP_FAULT_FORBIDDEN, "", "requests of pages from '%.100s' are not allowed; see http.origin", origin);
+        return xpd_fail(err, XPP_FAULT_FORBIDDEN, "",
+                        "requests of pages from '%.100s' are not allowed; see http.origin", origin);
     if (!host)
         return true;
     size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
@@ -172,16 +179,20 @@ static bool check_site(const xpd_http *http, const xpd_request *r, xpd_error *er
         if (strlen(local[i]) == length && strncasecmp(local[i], host, length) == 0)
             return true;
     }
-    if (in_list(&config->hosts, host, length) || (length == strlen(config->address) && strncmp(config->address, host, length) == 0))
+    if (in_list(&config->hosts, host, length) ||
+        (length == strlen(config->address) && strncmp(config->address, host, length) == 0))
         return true;
-    return xpd_fail(err, XPP_FAULT_FORBIDDEN, "", "the name '%.100s' in the Host header is not one of this service; see http.host", host);
+    return xpd_fail(
+        err, XPP_FAULT_FORBIDDEN, "",
+        "the name '%.100s' in the Host header is not one of this service; see http.host", host);
 }
 
 static bool is_json(const char *type)
 {
     static const char wanted[] = "application/json";
     size_t n = sizeof wanted - 1;
-    return type && strncasecmp(type, wanted, n) == 0 && (!type[n] || type[n] == ';' || type[n] == ' ');
+    return type && strncasecmp(type, wanted, n) == 0 &&
+           (!type[n] || type[n] == ';' || type[n] == ' ');
 }
 
 static bool has_body(const xpd_request *r)
@@ -192,23 +203,29 @@ static bool has_body(const xpd_request *r)
 
 static bool check_body(const xpd_request *r, xpd_error *err)
 {
-    const char *length = xpd_request_header(r, "Content-Length"), *type = xpd_request_header(r, "Content-Type");
+    const char *length = xpd_request_header(r, "Content-Length"),
+               *type = xpd_request_header(r, "Content-Type");
     if (length && strtoull(length, NULL, 10) > XPP_BODY_MAX)
-        return xpd_fail(err, XPP_FAULT_TOO_LARGE, "", "the body has %.20s bytes; at most %d are taken", length, XPP_BODY_MAX);
+        return xpd_fail(err, XPP_FAULT_TOO_LARGE, "",
+                        "the body has %.20s bytes; at most %d are taken", length, XPP_BODY_MAX);
     if (has_body(r) && !is_json(type))
-        return xpd_fail(err, XPP_FAULT_UNSUPPORTED_TYPE, "", "the body has type '%.80s'; send 'Content-Type: application/json'", type ? type : "");
+        return xpd_fail(err, XPP_FAULT_UNSUPPORTED_TYPE, "",
+                        "the body has type '%.80s'; send 'Content-Type: application/json'",
+                        type ? type : "");
     return true;
 }
 
 static bool is_public(const xpd_request *r)
 {
-    return r->segment_count == 1 && (strcmp(r->segments[0], "livez") == 0 || strcmp(r->segments[0], "readyz") == 0 ||
-                                     strcmp(r->segments[0], "openapi.json") == 0);
+    return r->segment_count == 1 &&
+           (strcmp(r->segments[0], "livez") == 0 || strcmp(r->segments[0], "readyz") == 0 ||
+            strcmp(r->segments[0], "openapi.json") == 0);
 }
 
 static bool check_caller(const xpd_http *http, xpd_request *r, xpd_error *err)
 {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (r->admin || is_public(r))
         return true;
     return xpd_auth_check(http->b->auth, &r->caller, xpd_request_header(r, "Authorization"),
@@ -233,7 +250,8 @@ static enum MHD_Result send_reply(xpd_request *r)
     return queued;
 }
 
-static enum MHD_Result begin(listener *l, struct MHD_Connection *c, const char *url, const char *method, const char *version, void **context)
+static enum MHD_Result begin(listener *l, struct MHD_Connection *c, const char *url,
+                             const char *method, const char *version, void **context)
 {
     xpd_request *r = calloc(1, sizeof *r);
     xpd_error err = XPD_ERROR_INIT;
@@ -251,8 +269,8 @@ static enum MHD_Result begin(listener *l, struct MHD_Connection *c, const char *
     if (!check_framing(c, version, &err)) {
         r->close = true;
         xpd_reply_error(r, &err);
-    } else if (!xpd_request_parse(r, url, &err) || (r->tcp && !check_site(l->http, r, &err)) || !check_caller(l->http, r, &err) ||
-               !check_body(r, &err)) {
+    } else if (!xpd_request_parse(r, url, &err) || (r->tcp && !check_site(l->http, r, &err)) ||
+               !check_caller(l->http, r, &err) || !check_body(r, &err)) {
         r->close = has_body(r); /* the body is not read */
         xpd_reply_error(r, &err);
     }
@@ -280,8 +298,9 @@ static void take_body(xpd_request *r, const char *data, size_t size)
     r->body[r->body_length] = '\0';
 }
 
-static enum MHD_Result handle(void *context, struct MHD_Connection *c, const char *url, const char *method, const char *version,
-                              const char *data, size_t *data_size, void **request)
+static enum MHD_Result handle(void *context, struct MHD_Connection *c, const char *url,
+                              const char *method, const char *version, const char *data,
+                              size_t *data_size, void **request)
 {
     listener *l = context;
     xpd_request *r = *request;
@@ -296,7 +315,8 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *c, const cha
     if (!r->response) {
         set_phase(c, ANSWER);
         if (r->body_too_large)
-            xpd_reply_fault(r, XPP_FAULT_TOO_LARGE, "the body is longer than %d bytes", XPP_BODY_MAX);
+            xpd_reply_fault(r, XPP_FAULT_TOO_LARGE, "the body is longer than %d bytes",
+                            XPP_BODY_MAX);
         else
             xpd_route_request(r);
     }
@@ -310,7 +330,8 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *c, const cha
     return send_reply(r);
 }
 
-static void completed(void *context, struct MHD_Connection *c, void **request, enum MHD_RequestTerminationCode code)
+static void completed(void *context, struct MHD_Connection *c, void **request,
+                      enum MHD_RequestTerminationCode code)
 {
     (void)context;
     (void)code;
@@ -361,8 +382,10 @@ static int listen_unix(const char *path, mode_t mode, xpd_error *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address.sun_path) {
-        xpd_fail(err, XPP_FAULT_INTERNAL, "", "socket path '%s' has %zu bytes, the system takes %zu; choose a shorter --runtime-dir",
-                 path, strlen(path), sizeof address.sun_path - 1);
+        xpd_fail(
+            err, XPP_FAULT_INTERNAL, "",
+            "socket path '%s' has %zu bytes, the system takes %zu; choose a shorter --runtime-dir",
+            path, strlen(path), sizeof address.sun_path - 1);
         return -1;
     }
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
@@ -373,7 +396,8 @@ static int listen_unix(const char *path, mode_t mode, xpd_error *err)
     int reason = errno;
     umask(before);
     if (!bound || chmod(path, mode) != 0 || listen(fd, 512) != 0) {
-        xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot listen on '%s': %s", path, strerror(bound ? errno : reason));
+        xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot listen on '%s': %s", path,
+                 strerror(bound ? errno : reason));
         if (fd >= 0)
             close(fd);
         return -1;
@@ -399,21 +423,24 @@ static int listen_tcp(xpd_http *http, xpd_error *err)
         v6->sin6_port = htons((uint16_t)config->port);
         length = sizeof *v6;
     } else {
-        xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "http.address '%s' is not an IPv4 or IPv6 address", config->address);
+        xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "http.address '%s' is not an IPv4 or IPv6 address",
+                 config->address);
         return -1;
     }
     int fd = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
         bind(fd, (struct sockaddr *)&storage, length) != 0 || listen(fd, 512) != 0 ||
         getsockname(fd, (struct sockaddr *)&storage, &length) != 0) {
-        xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot listen on %s port %lld: %s", config->address, (long long)config->port, strerror(errno));
+        xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot listen on %s port %lld: %s", config->address,
+                 (long long)config->port, strerror(errno));
         if (fd >= 0)
             close(fd);
         return -1;
     }
     bool is_v6 = storage.ss_family == AF_INET6;
     http->port = ntohs(is_v6 ? v6->sin6_port : v4->sin_port);
-    snprintf(http->address, sizeof http->address, is_v6 ? "http://[%s]:%d" : "http://%s:%d", config->address, http->port);
+    snprintf(http->address, sizeof http->address, is_v6 ? "http://[%s]:%d" : "http://%s:%d",
+             config->address, http->port);
     return fd;
 }
 
@@ -434,13 +461,16 @@ static bool start(xpd_http *http, int fd, bool tcp, bool admin, xpd_error *err)
     l->tcp = tcp;
     l->admin = admin;
     l->quiesced = -1;
-    l->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, l,
-                                 MHD_OPTION_EXTERNAL_LOGGER, library_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
-                                 MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, 60u, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK,
-                                 leave_encoded, NULL, MHD_OPTION_NOTIFY_CONNECTION, connection_changed, l,
-                                 MHD_OPTION_NOTIFY_COMPLETED, completed, l, MHD_OPTION_URI_LOG_CALLBACK, line_seen, l, MHD_OPTION_END);
-    const union MHD_DaemonInfo *info = l->daemon ? MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+    l->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, l,
+        MHD_OPTION_EXTERNAL_LOGGER, library_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
+        MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, 60u, MHD_OPTION_STRICT_FOR_CLIENT,
+        1, MHD_OPTION_UNESCAPE_CALLBACK, leave_encoded, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        connection_changed, l, MHD_OPTION_NOTIFY_COMPLETED, completed, l,
+        MHD_OPTION_URI_LOG_CALLBACK, line_seen, l, MHD_OPTION_END);
+    const union MHD_DaemonInfo *info =
+        l->daemon ? MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     if (!info) {
         close(fd);
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "the HTTP library did not start");
@@ -448,7 +478,8 @@ static bool start(xpd_http *http, int fd, bool tcp, bool admin, xpd_error *err)
     http->count++;
     l->source = (xpd_source){.fd = info->epoll_fd, .ready = daemon_ready, .context = l};
     if (!xpd_loop_add(&http->b->loop, &l->source))
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot watch the HTTP sockets: %s", strerror(errno));
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot watch the HTTP sockets: %s",
+                        strerror(errno));
     return true;
 }
 
@@ -462,7 +493,8 @@ bool xpd_http_open(xpd_http **out, xpd_broker *b, xpd_error *err)
     http->b = b;
     snprintf(http->unix_path, sizeof http->unix_path, "%s/api.sock", b->config.runtime_dir);
     snprintf(http->admin_path, sizeof http->admin_path, "%s/admin.sock", b->config.runtime_dir);
-    return start(http, listen_unix(http->unix_path, (mode_t)b->config.unix_mode, err), false, false, err) &&
+    return start(http, listen_unix(http->unix_path, (mode_t)b->config.unix_mode, err), false, false,
+                 err) &&
            start(http, listen_unix(http->admin_path, 0600, err), false, true, err) &&
            (b->config.port < 0 || start(http, listen_tcp(http, err), true, false, err));
 }
@@ -479,7 +511,8 @@ int xpd_http_before_wait(xpd_http *http)
     }
     for (int i = 0; i < http->count; i++) {
         MHD_UNSIGNED_LONG_LONG wait;
-        for (int again = 0; again < 2 && MHD_get_timeout(http->listeners[i].daemon, &wait) == MHD_YES; again++) {
+        for (int again = 0;
+             again < 2 && MHD_get_timeout(http->listeners[i].daemon, &wait) == MHD_YES; again++) {
             if (wait > 0) {
                 int ms = wait > 60000 ? 60000 : (int)wait;
                 least = least < 0 || ms < least ? ms : least;

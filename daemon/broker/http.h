@@ -1,5 +1,5 @@
-/* The listeners: api on a unix socket and on TCP, health on a second unix socket; limits, deadlines,
- * guards.  Bytes only; what a request means is in routes.c.  Loop thread only. */
+/* The listeners: api on a unix socket and on TCP, health on a second unix socket; limits,
+ * deadlines, guards.  Bytes only; what a request means is in routes.c.  Loop thread only. */
 #ifndef XPD_HTTP_H
 #define XPD_HTTP_H
 
@@ -9,7 +9,8 @@ typedef struct xpd_http xpd_http;
 
 /* Opens the sockets and starts serving. */
 bool xpd_http_open(xpd_http **out, xpd_broker *b, xpd_error *err);
-/* Milliseconds until the library wants to run (-1 = not before a socket is ready); runs what is due. */
+/* Milliseconds until the library wants to run (-1 = not before a socket is ready); runs what is
+ * due. */
 int xpd_http_before_wait(xpd_http *http);
 /* Closes connections that were too slow; once a second. */
 void xpd_http_tick(xpd_http *http);

@@ -6,13 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const state_names[XPD_JOB_STATES] = {"queued", "starting", "running", "succeeded", "failed", "cancelled"};
+static const char *const state_names[XPD_JOB_STATES] = {"queued",    "starting", "running",
+                                                        "succeeded", "failed",   "cancelled"};
 
 /* allowed[from][to] */
 static const bool allowed[XPD_JOB_STATES][XPD_JOB_STATES] = {
-    [XPD_JOB_QUEUED] = {[XPD_JOB_STARTING] = true, [XPD_JOB_FAILED] = true, [XPD_JOB_CANCELLED] = true},
-    [XPD_JOB_STARTING] = {[XPD_JOB_RUNNING] = true, [XPD_JOB_QUEUED] = true, [XPD_JOB_FAILED] = true, [XPD_JOB_CANCELLED] = true},
-    [XPD_JOB_RUNNING] = {[XPD_JOB_QUEUED] = true, [XPD_JOB_SUCCEEDED] = true, [XPD_JOB_FAILED] = true, [XPD_JOB_CANCELLED] = true},
+    [XPD_JOB_QUEUED] =
+        {[XPD_JOB_STARTING] = true, [XPD_JOB_FAILED] = true, [XPD_JOB_CANCELLED] = true},
+    [XPD_JOB_STARTING] = {[XPD_JOB_RUNNING] = true,
+                          [XPD_JOB_QUEUED] = true,
+                          [XPD_JOB_FAILED] = true,
+                          [XPD_JOB_CANCELLED] = true},
+    [XPD_JOB_RUNNING] = {[XPD_JOB_QUEUED] = true,
+                         [XPD_JOB_SUCCEEDED] = true,
+                         [XPD_JOB_FAILED] = true,
+                         [XPD_JOB_CANCELLED] = true},
 };
 
 const char *xpd_state_name(xpd_state state)
@@ -68,8 +76,8 @@ static json_t *head_of(const json_t *resolved)
     const char *name = json_string_value(json_object_get(resolved, "name"));
 
     return json_pack("{s:s, s:O?, s:o, s:O?}", "name", name ? name : "", "labels",
-                     json_is_object(labels) ? labels : NULL, "iterations", iterations_of(resolved), "output",
-                     json_is_string(path) ? path : NULL);
+                     json_is_object(labels) ? labels : NULL, "iterations", iterations_of(resolved),
+                     "output", json_is_string(path) ? path : NULL);
 }
 
 xpd_job *xpd_job_create(const json_t *doc, const json_t *resolved)
@@ -120,9 +128,10 @@ static json_t *progress_json(const xpd_job *job)
     if (!p->known)
         return json_null();
     json_t *iterations = json_array_get(json_object_get(job->head, "iterations"), (size_t)p->stage);
-    return json_pack("{s:I, s:I, s:I, s:o, s:I}", "stage", (json_int_t)p->stage, "iter", (json_int_t)p->iter, "iterations",
-                     iterations ? json_integer_value(iterations) : (json_int_t)1, "data_error", xpp_number(p->data_error),
-                     "modes", (json_int_t)p->modes);
+    return json_pack("{s:I, s:I, s:I, s:o, s:I}", "stage", (json_int_t)p->stage, "iter",
+                     (json_int_t)p->iter, "iterations",
+                     iterations ? json_integer_value(iterations) : (json_int_t)1, "data_error",
+                     xpp_number(p->data_error), "modes", (json_int_t)p->modes);
 }
 
 static void progress_from(xpd_progress *p, const json_t *json)
@@ -169,8 +178,9 @@ xpd_row *xpd_job_row(const xpd_job *job)
         row->progress = progress ? xpd_json_text(progress) : NULL;
         json_decref(progress);
     }
-    if (!row->user || !row->detail || !row->doc || !row->resolved || (job->idem_key && !row->idem_key) ||
-        (job->idem_sha && !row->idem_sha) || (job->devices && !row->devices) || (job->result && !row->result)) {
+    if (!row->user || !row->detail || !row->doc || !row->resolved ||
+        (job->idem_key && !row->idem_key) || (job->idem_sha && !row->idem_sha) ||
+        (job->devices && !row->devices) || (job->result && !row->result)) {
         xpd_row_free(row);
         return NULL;
     }
@@ -184,7 +194,8 @@ static json_t *load_text(const char *text)
 
 xpd_job *xpd_job_from_row(const xpd_row *row)
 {
-    json_t *doc = load_text(row->doc), *resolved = load_text(row->resolved), *progress = load_text(row->progress);
+    json_t *doc = load_text(row->doc), *resolved = load_text(row->resolved),
+           *progress = load_text(row->progress);
     xpd_job *job = NULL;
     xpd_state state;
 
@@ -237,11 +248,13 @@ static json_t *links_json(const char *id)
 {
     static const struct {
         const char *name, *rest;
-    } links[] = {{"self", ""}, {"events", "/events"}, {"log", "/log"}, {"result", "/result"},
-                 {"data", "/result/data"}, {"preview", "/preview.png"}, {"cancel", "/cancel"}};
+    } links[] = {{"self", ""},          {"events", "/events"},    {"log", "/log"},
+                 {"result", "/result"}, {"data", "/result/data"}, {"preview", "/preview.png"},
+                 {"cancel", "/cancel"}};
     json_t *object = json_object();
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
-        json_object_set_new(object, links[i].name, json_sprintf("/v1/jobs/%s%s", id, links[i].rest));
+        json_object_set_new(object, links[i].name,
+                            json_sprintf("/v1/jobs/%s%s", id, links[i].rest));
     return object;
 }
 
@@ -249,17 +262,20 @@ json_t *xpd_job_document(const xpd_job *job, int64_t position, bool whole)
 {
     json_t *labels = json_object_get(job->head, "labels");
     json_t *doc = json_pack(
-        "{s:s, s:I, s:s, s:i, s:s, s:b, s:s, s:s, s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:O?, s:O?, s:o}", "id", job->id, "rev",
-        (json_int_t)job->rev, "name", xpd_job_name(job), "priority", job->priority, "state", xpd_state_name(job->state),
-        "terminal", xpd_state_terminal(job->state), "reason", job->reason, "detail", job->detail, "user", job->user, "created",
-        time_json(job->created_ms), "started", time_json(job->started_ms), "finished", time_json(job->finished_ms), "attempts",
-        (json_int_t)job->attempts, "progress", progress_json(job), "queue_position",
-        position > 0 ? json_integer(position) : json_null(), "devices", job->devices, "result", job->result, "links",
-        links_json(job->id));
+        "{s:s, s:I, s:s, s:i, s:s, s:b, s:s, s:s, s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:O?, s:O?, "
+        "s:o}",
+        "id", job->id, "rev", (json_int_t)job->rev, "name", xpd_job_name(job), "priority",
+        job->priority, "state", xpd_state_name(job->state), "terminal",
+        xpd_state_terminal(job->state), "reason", job->reason, "detail", job->detail, "user",
+        job->user, "created", time_json(job->created_ms), "started", time_json(job->started_ms),
+        "finished", time_json(job->finished_ms), "attempts", (json_int_t)job->attempts, "progress",
+        progress_json(job), "queue_position", position > 0 ? json_integer(position) : json_null(),
+        "devices", job->devices, "result", job->result, "links", links_json(job->id));
 
     if (!doc)
         return NULL;
-    json_object_set_new(doc, "labels", json_is_object(labels) ? json_incref(labels) : json_object());
+    json_object_set_new(doc, "labels",
+                        json_is_object(labels) ? json_incref(labels) : json_object());
     if (whole) {
         json_t *resolved = load_text(job->resolved);
         json_t *metadata = json_object_get(resolved, "metadata");

@@ -38,11 +38,11 @@ typedef struct xpd_job {
     char reason[32], detail[512];
     int priority;
     int64_t created_ms, started_ms, finished_ms;
-    int64_t attempts;      /* workers that died with it */
-    char *doc, *resolved;  /* compact JSON; text, since thousands of jobs are held */
-    json_t *head;          /* {"name", "labels", "iterations": [of each stage], "output": path or null} */
-    json_t *devices;       /* names, or NULL */
-    json_t *result;        /* or NULL */
+    int64_t attempts;     /* workers that died with it */
+    char *doc, *resolved; /* compact JSON; text, since thousands of jobs are held */
+    json_t *head;    /* {"name", "labels", "iterations": [of each stage], "output": path or null} */
+    json_t *devices; /* names, or NULL */
+    json_t *result;  /* or NULL */
     xpd_progress progress;
     char *idem_key, *idem_sha;
 

@@ -1,5 +1,6 @@
-/* See life.h.  Order of a finish: result file, commit, `end` event.  A crash between commit and event is
- * repaired when the log is opened next; a crash between result and commit is found at start by the worker's done.json. */
+/* See life.h.  Order of a finish: result file, commit, `end` event.  A crash between commit and
+ * event is repaired when the log is opened next; a crash between result and commit is found at
+ * start by the worker's done.json. */
 #include "life.h"
 
 #include "log.h"
@@ -34,13 +35,14 @@ int64_t xpd_disk_free(xpd_broker *b)
 
 static json_t *state_body(const xpd_job *job)
 {
-    return json_pack("{s:s, s:s, s:s}", "state", xpd_state_name(job->state), "reason", job->reason, "detail", job->detail);
+    return json_pack("{s:s, s:s, s:s}", "state", xpd_state_name(job->state), "reason", job->reason,
+                     "detail", job->detail);
 }
 
 static json_t *end_body(const xpd_job *job)
 {
-    return json_pack("{s:s, s:s, s:s, s:O?}", "state", xpd_state_name(job->state), "reason", job->reason, "detail", job->detail,
-                     "result", job->result);
+    return json_pack("{s:s, s:s, s:s, s:O?}", "state", xpd_state_name(job->state), "reason",
+                     job->reason, "detail", job->detail, "result", job->result);
 }
 
 /* A terminal job whose log has no `end` was overtaken by a crash. */
@@ -98,15 +100,16 @@ static void feed_add(xpd_broker *b, const xpd_job *job, const char *line)
 }
 
 /* The job's log.txt: what a person wants to read afterwards. */
-static void log_text(xpd_broker *b, const xpd_job *job, const char *type, const json_t *body, int64_t now)
+static void log_text(xpd_broker *b, const xpd_job *job, const char *type, const json_t *body,
+                     int64_t now)
 {
     char path[PATH_MAX], stamp[32], text[1024], safe[2048];
     struct stat st;
     const char *said = json_string_value(json_object_get(body, "text"));
 
     if (strcmp(type, "state") == 0 || strcmp(type, "end") == 0)
-        snprintf(text, sizeof text, "%s%s%s%s%s", xpd_state_name(job->state), *job->reason ? ", " : "", job->reason,
-                 *job->detail ? ": " : "", job->detail);
+        snprintf(text, sizeof text, "%s%s%s%s%s", xpd_state_name(job->state),
+                 *job->reason ? ", " : "", job->reason, *job->detail ? ": " : "", job->detail);
     else if (said)
         snprintf(text, sizeof text, "%s%s", strcmp(type, "warning") == 0 ? "warning: " : "", said);
     else
@@ -189,7 +192,8 @@ static void committed(void *context, xpd_store_result result)
             end_events(b, c->job);
     } else if (result == XPD_STORE_FULL) {
         if (!b->state_full)
-            xpd_log(XPD_LOG_ERROR, c->job->id, "the disk of '%s' is full; the change is kept in memory and tried again",
+            xpd_log(XPD_LOG_ERROR, c->job->id,
+                    "the disk of '%s' is full; the change is kept in memory and tried again",
                     b->config.state_dir);
         b->state_full = true;
         c->job->dirty = true;
@@ -207,7 +211,9 @@ static void committed(void *context, xpd_store_result result)
 void xpd_state_lost(xpd_broker *b)
 {
     if (!b->failed)
-        xpd_log(XPD_LOG_ERROR, NULL, "the state cannot be trusted any more; stopping, the next start recovers from the disk");
+        xpd_log(XPD_LOG_ERROR, NULL,
+                "the state cannot be trusted any more; stopping, the next start recovers from the "
+                "disk");
     b->failed = true;
     b->loop.stop = true;
 }
@@ -237,7 +243,8 @@ bool xpd_job_move(xpd_broker *b, xpd_job *job, xpd_state to, const char *reason,
     xpd_state from = job->state;
 
     if (!xpd_state_allowed(from, to)) {
-        xpd_log(XPD_LOG_ERROR, job->id, "a move from %s to %s is not allowed", xpd_state_name(from), xpd_state_name(to));
+        xpd_log(XPD_LOG_ERROR, job->id, "a move from %s to %s is not allowed", xpd_state_name(from),
+                xpd_state_name(to));
         return false;
     }
     if (from == XPD_JOB_QUEUED)
@@ -253,9 +260,10 @@ bool xpd_job_move(xpd_broker *b, xpd_job *job, xpd_state to, const char *reason,
     if (xpd_state_terminal(to))
         job->finished_ms = xpd_wall_ms();
     if (to == XPD_JOB_QUEUED && !xpd_queue_insert(&b->queue, job))
-        xpd_log(XPD_LOG_ERROR, job->id, "memory is exhausted; the job waits for the next start of the service");
-    xpd_log(XPD_LOG_INFO, job->id, "%s -> %s%s%s%s%s", xpd_state_name(from), xpd_state_name(to), *reason ? ", " : "", reason,
-            *detail ? ": " : "", detail);
+        xpd_log(XPD_LOG_ERROR, job->id,
+                "memory is exhausted; the job waits for the next start of the service");
+    xpd_log(XPD_LOG_INFO, job->id, "%s -> %s%s%s%s%s", xpd_state_name(from), xpd_state_name(to),
+            *reason ? ", " : "", reason, *detail ? ": " : "", detail);
 
     if (xpd_state_terminal(to)) {
         job->end_due = true;
@@ -294,7 +302,8 @@ static void remove_folder(const char *path)
     while ((entry = readdir(folder))) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
             unlinkat(dirfd(folder), entry->d_name, 0) != 0)
-            xpd_log(XPD_LOG_WARNING, NULL, "'%s/%s' cannot be deleted: %s", path, entry->d_name, strerror(errno));
+            xpd_log(XPD_LOG_WARNING, NULL, "'%s/%s' cannot be deleted: %s", path, entry->d_name,
+                    strerror(errno));
     }
     closedir(folder);
     if (rmdir(path) != 0)
@@ -309,7 +318,8 @@ void xpd_job_erase(xpd_broker *b, xpd_job *job)
     xpd_job_path(path, sizeof path, b, job->id, "");
     remove_folder(path);
     /* a result at a path that the job named is the user's */
-    if (xpd_print(path, sizeof path, "%s/%s.h5", b->results_dir, job->id) && unlink(path) != 0 && errno != ENOENT)
+    if (xpd_print(path, sizeof path, "%s/%s.h5", b->results_dir, job->id) && unlink(path) != 0 &&
+        errno != ENOENT)
         xpd_log(XPD_LOG_WARNING, job->id, "'%s' cannot be deleted: %s", path, strerror(errno));
     xpd_streams_notify(b, job);
     xpd_job_unref(job);
@@ -340,7 +350,8 @@ void xpd_jobs_prune(xpd_broker *b)
         if (!p)
             return;
         *p = (pruned){b, xpd_job_ref(job)};
-        xpd_log(XPD_LOG_INFO, job->id, "forgotten: more than %lld jobs are kept", (long long)b->config.keep_jobs);
+        xpd_log(XPD_LOG_INFO, job->id, "forgotten: more than %lld jobs are kept",
+                (long long)b->config.keep_jobs);
         xpd_store_delete(b->store, job->id, prune_done, p);
         excess--;
     }
@@ -363,8 +374,8 @@ static bool take_row(void *context, xpd_row *row)
     return ok;
 }
 
-/* The worker leaves what `done` will say in the job's folder before the file gets its name.  When the
- * named file is still that file, the job had finished and only the word of it was lost. */
+/* The worker leaves what `done` will say in the job's folder before the file gets its name.  When
+ * the named file is still that file, the job had finished and only the word of it was lost. */
 json_t *xpd_job_finished_result(const xpd_broker *b, const xpd_job *job)
 {
     char path[PATH_MAX];
@@ -376,10 +387,12 @@ json_t *xpd_job_finished_result(const xpd_broker *b, const xpd_job *job)
     const char *said = json_string_value(json_object_get(done, "state"));
     json_t *found = json_object_get(done, "result");
     const char *file = json_string_value(json_object_get(found, "path"));
-    if (said && strcmp(said, "succeeded") == 0 && file && lstat(file, &st) == 0 && S_ISREG(st.st_mode) &&
+    if (said && strcmp(said, "succeeded") == 0 && file && lstat(file, &st) == 0 &&
+        S_ISREG(st.st_mode) &&
         (json_int_t)st.st_ino == json_integer_value(json_object_get(found, "inode")) &&
         (json_int_t)st.st_size == json_integer_value(json_object_get(found, "bytes")) &&
-        (json_int_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == json_integer_value(json_object_get(found, "mtime_ns")))
+        (json_int_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec ==
+            json_integer_value(json_object_get(found, "mtime_ns")))
         result = json_incref(found);
     json_decref(done);
     return result;
@@ -394,7 +407,8 @@ static void resume_job(xpd_broker *b, xpd_job *job)
         job->result = result;
         xpd_job_move(b, job, XPD_JOB_SUCCEEDED, "", "");
     } else {
-        xpd_job_move(b, job, XPD_JOB_QUEUED, "broker-restart", "the service was restarted while the job ran");
+        xpd_job_move(b, job, XPD_JOB_QUEUED, "broker-restart",
+                     "the service was restarted while the job ran");
     }
 }
 

@@ -7,7 +7,8 @@
 /* Moves a job: checks the table of allowed moves, logs, keeps the queue, commits, and appends the
  * events.  A terminal move has `end` instead of `state`, and only when the commit is on disk.
  * false = not allowed (logged). */
-bool xpd_job_move(xpd_broker *b, xpd_job *job, xpd_state to, const char *reason, const char *detail);
+bool xpd_job_move(xpd_broker *b, xpd_job *job, xpd_state to, const char *reason,
+                  const char *detail);
 /* A new job that was committed: enters table and queue, first event. */
 bool xpd_job_enter(xpd_broker *b, xpd_job *job);
 /* Commits the job as it is now. */

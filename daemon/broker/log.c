@@ -1,5 +1,5 @@
-/* See log.h.  Under systemd a line starts with the syslog level in angle brackets, which the journal
- * takes as the priority; elsewhere with the time. */
+/* See log.h.  Under systemd a line starts with the syslog level in angle brackets, which the
+ * journal takes as the priority; elsewhere with the time. */
 #include "log.h"
 
 #include <xptychod/protocol.h>

@@ -1,7 +1,7 @@
 /* Levelled log of the broker: one line a call on standard error, with the job it is about.
  *
- * Text from outside (names, paths, messages of children) may stand in a line: control characters are
- * written as \xNN, so a user cannot forge a line.  Tokens and request bodies are never logged.
+ * Text from outside (names, paths, messages of children) may stand in a line: control characters
+ * are written as \xNN, so a user cannot forge a line.  Tokens and request bodies are never logged.
  * Any thread; a line leaves in one write. */
 #ifndef XPD_LOG_H
 #define XPD_LOG_H
@@ -17,7 +17,8 @@ xpd_level xpd_log_level(void);
 void xpd_log(xpd_level level, const char *job, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* snprintf; true when nothing was cut off. */
-bool xpd_print(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool xpd_print(char *out, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Copies text with control characters and invalid bytes escaped; always terminated. */
 void xpd_text_escape(char *out, size_t size, const char *text);
 

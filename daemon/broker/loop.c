@@ -51,7 +51,8 @@ void xpd_loop_remove(xpd_loop *loop, xpd_source *source)
     if (source->fd < 0)
         return;
     if (epoll_ctl(loop->epoll, EPOLL_CTL_DEL, source->fd, NULL) != 0 && errno != ENOENT)
-        xpd_log(XPD_LOG_WARNING, NULL, "cannot take a descriptor out of the loop: %s", strerror(errno));
+        xpd_log(XPD_LOG_WARNING, NULL, "cannot take a descriptor out of the loop: %s",
+                strerror(errno));
     for (int i = 0; i < loop->ready_count; i++) {
         if (loop->ready[i] == source)
             loop->ready[i] = NULL;

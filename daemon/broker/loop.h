@@ -1,7 +1,8 @@
 /* The event loop: descriptors, one-shot timers and work at the end of a turn, on one epoll.
  *
- * Everything here runs on the loop thread.  Sources and timers are storage of the caller and must be
- * removed before they go; removing one inside a callback is fine, also for one that is ready in the same turn. */
+ * Everything here runs on the loop thread.  Sources and timers are storage of the caller and must
+ * be removed before they go; removing one inside a callback is fine, also for one that is ready in
+ * the same turn. */
 #ifndef XPD_LOOP_H
 #define XPD_LOOP_H
 
@@ -27,7 +28,8 @@ typedef struct xpd_loop {
     xpd_timer *timers; /* by due time */
     xpd_source *ready[64];
     int ready_count;
-    /* Called before each wait: may shorten it (milliseconds, -1 = for ever) and do work that is due. */
+    /* Called before each wait: may shorten it (milliseconds, -1 = for ever) and do work that is
+     * due. */
     int (*before_wait)(void *context);
     /* Called at the end of each turn. */
     void (*after_turn)(void *context);

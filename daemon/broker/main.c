@@ -1,8 +1,9 @@
 /* xptychod: the order of start and stop.
  *
  * Start: configuration, folders, lock, state, listeners, worker, bridge; ready.json last.
- * Stop (SIGTERM, SIGINT): no new work, the running job back to the queue, children leave, streams end, the state is closed;
- * bounded in time.  A second signal means now: what is on disk is enough to go on from. */
+ * Stop (SIGTERM, SIGINT): no new work, the running job back to the queue, children leave, streams
+ * end, the state is closed; bounded in time.  A second signal means now: what is on disk is enough
+ * to go on from. */
 #include "bridge.h"
 #include "http.h"
 #include "life.h"
@@ -26,9 +27,9 @@
 #include <unistd.h>
 
 #define EXIT_USAGE 2
-#define EXIT_CONFIG 78 /* not worth a restart by the service manager */
-#define QUIT_MS 8000   /* for the worker to leave */
-#define CLOSE_MS 3000  /* for streams and answers on their way */
+#define EXIT_CONFIG 78      /* not worth a restart by the service manager */
+#define QUIT_MS 8000        /* for the worker to leave */
+#define CLOSE_MS 3000       /* for streams and answers on their way */
 #define READY_WAIT_MS 10000 /* for the bridge before ready.json is written without it */
 
 typedef struct service {
@@ -53,11 +54,13 @@ static bool make_folders(const char *path, mode_t mode, xpd_error *err)
             continue;
         *at = '\0';
         if (mkdir(copy, 0755) != 0 && errno != EEXIST)
-            return xpd_fail(err, XPP_FAULT_INTERNAL, "", "folder '%s' cannot be made: %s", copy, strerror(errno));
+            return xpd_fail(err, XPP_FAULT_INTERNAL, "", "folder '%s' cannot be made: %s", copy,
+                            strerror(errno));
         *at = '/';
     }
     if (mkdir(copy, mode) != 0 && errno != EEXIST)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "folder '%s' cannot be made: %s", copy, strerror(errno));
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "folder '%s' cannot be made: %s", copy,
+                        strerror(errno));
     return true;
 }
 
@@ -69,9 +72,12 @@ static bool prepare_folders(service *s, xpd_error *err)
     if (strlen(b->config.state_dir) > PATH_MAX - 128)
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "the path of the state folder is too long");
     snprintf(b->jobs_dir, sizeof b->jobs_dir, "%.*s/jobs", PATH_MAX - 128, b->config.state_dir);
-    snprintf(b->results_dir, sizeof b->results_dir, "%.*s/results", PATH_MAX - 128, b->config.state_dir);
-    snprintf(s->ready_file, sizeof s->ready_file, "%.*s/ready.json", PATH_MAX - 128, b->config.runtime_dir);
-    return make_folders(b->config.state_dir, mode, err) && make_folders(b->jobs_dir, mode, err) && make_folders(b->results_dir, mode, err) &&
+    snprintf(b->results_dir, sizeof b->results_dir, "%.*s/results", PATH_MAX - 128,
+             b->config.state_dir);
+    snprintf(s->ready_file, sizeof s->ready_file, "%.*s/ready.json", PATH_MAX - 128,
+             b->config.runtime_dir);
+    return make_folders(b->config.state_dir, mode, err) && make_folders(b->jobs_dir, mode, err) &&
+           make_folders(b->results_dir, mode, err) &&
            make_folders(b->config.runtime_dir, b->config.user ? 0700 : 0755, err);
 }
 
@@ -83,15 +89,18 @@ static bool take_lock(int *lock, const char *folder, const char *option, xpd_err
     snprintf(path, sizeof path, "%.*s/lock", PATH_MAX - 128, folder);
     *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
     if (*lock < 0)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "'%s' cannot be opened: %s", path, strerror(errno));
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "'%s' cannot be opened: %s", path,
+                        strerror(errno));
     if (flock(*lock, LOCK_EX | LOCK_NB) != 0) {
         ssize_t n = read(*lock, text, sizeof text - 1);
         text[n > 0 ? strcspn(text, "\n") : 0] = '\0';
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "another xptychod (pid %s) uses '%s'; stop it or choose another %s", *text ? text : "unknown",
-                        folder, option);
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "",
+                        "another xptychod (pid %s) uses '%s'; stop it or choose another %s",
+                        *text ? text : "unknown", folder, option);
     }
     if (ftruncate(*lock, 0) != 0 || dprintf(*lock, "%ld\n", (long)getpid()) < 0)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "'%s' cannot be written: %s", path, strerror(errno));
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "'%s' cannot be written: %s", path,
+                        strerror(errno));
     return true;
 }
 
@@ -99,7 +108,8 @@ static bool take_locks(service *s, xpd_error *err)
 {
     const xpd_config *c = &s->b.config;
     s->locked = take_lock(&s->locks[0], c->state_dir, "--state-dir", err) &&
-                (strcmp(c->state_dir, c->runtime_dir) == 0 || take_lock(&s->locks[1], c->runtime_dir, "--runtime-dir", err));
+                (strcmp(c->state_dir, c->runtime_dir) == 0 ||
+                 take_lock(&s->locks[1], c->runtime_dir, "--runtime-dir", err));
     return s->locked;
 }
 
@@ -114,13 +124,17 @@ static void write_ready(service *s)
 {
     xpd_broker *b = &s->b;
     char beside[PATH_MAX + 16];
-    json_t *doc = json_pack("{s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "http", text_or_null(xpd_http_address(b->http)), "unix",
-                            text_or_null(xpd_http_unix_path(b->http)), "admin", text_or_null(xpd_http_admin_path(b->http)), "pid", (int)getpid(),
-                            "token_file", text_or_null(b->config.user ? b->config.token_file : NULL), "zmq_router",
-                            text_or_null(b->bridge ? b->bridge->router : NULL), "zmq_pub", text_or_null(b->bridge ? b->bridge->pub : NULL));
+    json_t *doc = json_pack(
+        "{s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "http", text_or_null(xpd_http_address(b->http)),
+        "unix", text_or_null(xpd_http_unix_path(b->http)), "admin",
+        text_or_null(xpd_http_admin_path(b->http)), "pid", (int)getpid(), "token_file",
+        text_or_null(b->config.user ? b->config.token_file : NULL), "zmq_router",
+        text_or_null(b->bridge ? b->bridge->router : NULL), "zmq_pub",
+        text_or_null(b->bridge ? b->bridge->pub : NULL));
 
     snprintf(beside, sizeof beside, "%s.partial", s->ready_file);
-    if (!doc || json_dump_file(doc, beside, JSON_COMPACT) != 0 || chmod(beside, 0644) != 0 || rename(beside, s->ready_file) != 0)
+    if (!doc || json_dump_file(doc, beside, JSON_COMPACT) != 0 || chmod(beside, 0644) != 0 ||
+        rename(beside, s->ready_file) != 0)
         xpd_log(XPD_LOG_ERROR, NULL, "'%s' cannot be written: %s", s->ready_file, strerror(errno));
     json_decref(doc);
 }
@@ -140,7 +154,8 @@ static void try_ready(void *context)
         return;
     write_ready(s);
     if (!s->announced)
-        xpd_log(XPD_LOG_INFO, NULL, "ready: %s %s", xpd_http_address(b->http), xpd_http_unix_path(b->http));
+        xpd_log(XPD_LOG_INFO, NULL, "ready: %s %s", xpd_http_address(b->http),
+                xpd_http_unix_path(b->http));
     s->announced = true;
     xpd_notify_ready("serving");
 }
@@ -180,7 +195,8 @@ static void begin_stop(service *s)
     xpd_bridge_quit(b->bridge, QUIT_MS);
 }
 
-/* Children first, since their last words are events; then streams; then whatever is on its way to the disk. */
+/* Children first, since their last words are events; then streams; then whatever is on its way to
+ * the disk. */
 static void go_on_stopping(service *s)
 {
     xpd_broker *b = &s->b;
@@ -192,7 +208,8 @@ static void go_on_stopping(service *s)
         xpd_streams_end(b);
         xpd_timer_set(&b->loop, &s->close, CLOSE_MS);
     }
-    if (xpd_streams_none(b) && b->parked == 0 && xpd_store_idle(b->store) && xpd_http_connections(b->http) == 0)
+    if (xpd_streams_none(b) && b->parked == 0 && xpd_store_idle(b->store) &&
+        xpd_http_connections(b->http) == 0)
         b->loop.stop = true;
 }
 
@@ -226,10 +243,13 @@ static bool watch_signals(service *s, xpd_error *err)
     sigaddset(&set, SIGHUP);
     signal(SIGPIPE, SIG_IGN);
     if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "signals cannot be blocked: %s", strerror(errno));
-    s->signals = (xpd_source){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), .ready = on_signal, .context = s};
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "signals cannot be blocked: %s",
+                        strerror(errno));
+    s->signals = (xpd_source){
+        .fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), .ready = on_signal, .context = s};
     if (s->signals.fd < 0 || !xpd_loop_add(&s->b.loop, &s->signals))
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "signals cannot be watched: %s", strerror(errno));
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "signals cannot be watched: %s",
+                        strerror(errno));
     return true;
 }
 
@@ -269,7 +289,8 @@ static void raise_descriptors(void)
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max > 65536 ? 65536 : limit.rlim_max;
         if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-            xpd_log(XPD_LOG_WARNING, NULL, "the limit of open files cannot be raised: %s", strerror(errno));
+            xpd_log(XPD_LOG_WARNING, NULL, "the limit of open files cannot be raised: %s",
+                    strerror(errno));
     }
 }
 
@@ -281,11 +302,14 @@ static bool open_state(service *s, xpd_error *err)
     snprintf(path, sizeof path, "%.*s/queue.db", PATH_MAX - 128, b->config.state_dir);
     if (!xpd_store_open(&b->store, path, err) || !xpd_jobs_load(b, err))
         return false;
-    b->store_source = (xpd_source){.fd = xpd_store_fd(b->store), .ready = xpd_store_ready, .context = b};
+    b->store_source =
+        (xpd_source){.fd = xpd_store_fd(b->store), .ready = xpd_store_ready, .context = b};
     if (!xpd_loop_add(&b->loop, &b->store_source))
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "the store cannot be watched: %s", strerror(errno));
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "the store cannot be watched: %s",
+                        strerror(errno));
     if (b->jobs.count > 0)
-        xpd_log(XPD_LOG_INFO, NULL, "%zu jobs in the state, %zu wait", b->jobs.count, b->queue.count);
+        xpd_log(XPD_LOG_INFO, NULL, "%zu jobs in the state, %zu wait", b->jobs.count,
+                b->queue.count);
     return true;
 }
 
@@ -295,7 +319,8 @@ static bool open_auth(service *s, xpd_error *err)
     if (c->user)
         return xpd_auth_user(&s->b.auth, c->token_file, err);
     if (c->port >= 0 && !c->token_file)
-        xpd_log(XPD_LOG_WARNING, NULL, "http.token_file is not set: nobody can use TCP, only the unix socket");
+        xpd_log(XPD_LOG_WARNING, NULL,
+                "http.token_file is not set: nobody can use TCP, only the unix socket");
     if (c->data_roots.count == 0)
         xpd_log(XPD_LOG_WARNING, NULL, "roots.data is not set: no scan can be read");
     return xpd_auth_load(&s->b.auth, c->token_file, err);
@@ -309,8 +334,8 @@ static bool start(service *s, xpd_error *err)
     raise_descriptors();
     if (!xpd_loop_init(&b->loop))
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "no event loop: %s", strerror(errno));
-    if (!prepare_folders(s, err) || !take_locks(s, err) || !watch_signals(s, err) || !open_auth(s, err) || !open_state(s, err) ||
-        !xpd_http_open(&b->http, b, err))
+    if (!prepare_folders(s, err) || !take_locks(s, err) || !watch_signals(s, err) ||
+        !open_auth(s, err) || !open_state(s, err) || !xpd_http_open(&b->http, b, err))
         return false;
     b->loop.before_wait = before_wait;
     b->loop.after_turn = after_turn;
@@ -330,7 +355,8 @@ static void finish(service *s)
 {
     xpd_broker *b = &s->b;
 
-    /* The library aborts when it is stopped with suspended connections, so leftovers are left to the kernel. */
+    /* The library aborts when it is stopped with suspended connections, so leftovers are left to
+     * the kernel. */
     bool clean = !s->at_once && b->parked == 0 && !b->streams && !b->waits && !b->submissions;
     if (b->worker)
         xpd_child_signal(&b->worker->child, SIGKILL);
@@ -382,7 +408,9 @@ int main(int argc, char **argv)
         else if (read == XPD_CONFIG_BAD)
             fprintf(stderr, "xptychod: %s\n", err.text);
         xpd_config_release(&s.b.config);
-        return read == XPD_CONFIG_EXIT ? EXIT_SUCCESS : read == XPD_CONFIG_USAGE ? EXIT_USAGE : EXIT_CONFIG;
+        return read == XPD_CONFIG_EXIT    ? EXIT_SUCCESS
+               : read == XPD_CONFIG_USAGE ? EXIT_USAGE
+                                          : EXIT_CONFIG;
     }
     xpd_log_set_level((xpd_level)s.b.config.log_level);
     if (start(&s, &err)) {

@@ -6,7 +6,8 @@
 
 void xpd_notify_ready(const char *status);
 void xpd_notify_stopping(void);
-/* Called once a second by the loop; pings the watchdog when half of its time has passed and all is well. */
+/* Called once a second by the loop; pings the watchdog when half of its time has passed and all is
+ * well. */
 void xpd_notify_alive(int64_t now_ms, int well);
 
 #endif

@@ -104,7 +104,8 @@ static int compare_key(const void *a, const void *b)
 
 bool xpd_table_add(xpd_table *table, xpd_job *job)
 {
-    if (!grow(&table->items, &table->room, table->count) || !tsearch(job, &table->by_id, compare_id))
+    if (!grow(&table->items, &table->room, table->count) ||
+        !tsearch(job, &table->by_id, compare_id))
         return false;
     if (job->idem_key && !tsearch(job, &table->by_key, compare_key)) {
         tdelete(job, &table->by_id, compare_id);

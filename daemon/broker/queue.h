@@ -1,5 +1,5 @@
-/* Which job is next: by priority (high first), then by order of submission.  A requeued job keeps its
- * number and so its place.  Also the table of all jobs.  Loop thread only. */
+/* Which job is next: by priority (high first), then by order of submission.  A requeued job keeps
+ * its number and so its place.  Also the table of all jobs.  Loop thread only. */
 #ifndef XPD_QUEUE_H
 #define XPD_QUEUE_H
 

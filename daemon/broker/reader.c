@@ -42,7 +42,8 @@ static bool on_message(xpd_child *child, xpp_ipc_message *message)
     json_t *problem;
 
     switch (message->type) {
-    case XPP_IPC_HELLO: return true;
+    case XPP_IPC_HELLO:
+        return true;
     case XPP_IPC_SCAN:
         if (!good_scan(message))
             return false;
@@ -54,7 +55,8 @@ static bool on_message(xpd_child *child, xpp_ipc_message *message)
             return false;
         answer(reading, NULL, json_incref(problem));
         return true;
-    default: return false;
+    default:
+        return false;
     }
 }
 
@@ -66,9 +68,12 @@ static void on_exit_(xpd_child *child, int wait_status)
     if (reading->done) {
         xpd_exit_text(how, sizeof how, wait_status);
         if (reading->late)
-            snprintf(text, sizeof text, "the scan could not be read within %lld s; is its file system slow or away?", (long long)reading->limit_s);
+            snprintf(text, sizeof text,
+                     "the scan could not be read within %lld s; is its file system slow or away?",
+                     (long long)reading->limit_s);
         else
-            snprintf(text, sizeof text, "the reader %s while it looked at the scan; the file may be damaged", how);
+            snprintf(text, sizeof text,
+                     "the reader %s while it looked at the scan; the file may be damaged", how);
         xpd_log(XPD_LOG_WARNING, NULL, "%s", text);
         answer(reading, NULL, xpp_problem(XPP_FAULT_DATASET, text, NULL, NULL));
     }
@@ -93,18 +98,24 @@ static json_t *roots_json(const xpd_list *roots)
     return list;
 }
 
-xpd_reading *xpd_reading_start(xpd_broker *b, xpp_ipc_type type, json_t *job, const char *output_path, xpd_reading_done done,
-                               void *context, xpd_error *err)
+xpd_reading *xpd_reading_start(xpd_broker *b, xpp_ipc_type type, json_t *job,
+                               const char *output_path, xpd_reading_done done, void *context,
+                               xpd_error *err)
 {
     xpd_reading *reading = calloc(1, sizeof *reading);
-    json_t *body = json_pack("{s:O, s:o, s:o, s:s?}", "job", job, "roots", roots_json(&b->config.data_roots), "write_roots",
-                             roots_json(&b->config.write_roots), "output_path", output_path);
+    json_t *body =
+        json_pack("{s:O, s:o, s:o, s:s?}", "job", job, "roots", roots_json(&b->config.data_roots),
+                  "write_roots", roots_json(&b->config.write_roots), "output_path", output_path);
 
     if (!reading || !body) {
         xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "memory is exhausted");
         goto failed;
     }
-    reading->child = (xpd_child){.b = b, .name = "xptycho-reader", .on_message = on_message, .on_exit = on_exit_, .context = reading};
+    reading->child = (xpd_child){.b = b,
+                                 .name = "xptycho-reader",
+                                 .on_message = on_message,
+                                 .on_exit = on_exit_,
+                                 .context = reading};
     reading->deadline = (xpd_timer){.fire = too_late, .context = reading};
     reading->limit_s = type == XPP_IPC_PROBE ? b->config.probe_s : b->config.read_s;
     if (!xpd_child_start(&reading->child, b->config.reader_program, NULL, true, 800, err))

@@ -11,8 +11,9 @@ typedef struct xpd_reading xpd_reading;
 typedef void (*xpd_reading_done)(void *context, xpp_ipc_message *scan, json_t *problem);
 
 /* type is XPP_IPC_PROBE or XPP_IPC_READ; output_path NULL = the daemon's own folder. */
-xpd_reading *xpd_reading_start(xpd_broker *b, xpp_ipc_type type, json_t *job, const char *output_path, xpd_reading_done done,
-                               void *context, xpd_error *err);
+xpd_reading *xpd_reading_start(xpd_broker *b, xpp_ipc_type type, json_t *job,
+                               const char *output_path, xpd_reading_done done, void *context,
+                               xpd_error *err);
 /* The callback will not come any more. */
 void xpd_reading_abandon(xpd_reading *reading);
 

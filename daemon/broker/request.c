@@ -49,10 +49,12 @@ static bool good_segment(const char *segment)
 {
     json_t *utf8 = json_string(segment); /* NULL when it is not UTF-8 */
     json_decref(utf8);
-    return utf8 && *segment && !strchr(segment, '/') && strcmp(segment, ".") != 0 && strcmp(segment, "..") != 0;
+    return utf8 && *segment && !strchr(segment, '/') && strcmp(segment, ".") != 0 &&
+           strcmp(segment, "..") != 0;
 }
 
-static enum MHD_Result take_argument(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+static enum MHD_Result take_argument(void *context, enum MHD_ValueKind kind, const char *name,
+                                     const char *value)
 {
     xpd_request *r = context;
     (void)kind;
@@ -71,13 +73,15 @@ static bool parse_arguments(xpd_request *r, xpd_error *err)
     MHD_get_connection_values(r->connection, MHD_GET_ARGUMENT_KIND, take_argument, r);
     if (r->argument_count > XPD_ARGUMENTS_MAX) {
         r->argument_count = XPD_ARGUMENTS_MAX;
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "more than %d query arguments", XPD_ARGUMENTS_MAX);
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "more than %d query arguments",
+                        XPD_ARGUMENTS_MAX);
     }
     for (int i = 0; i < r->argument_count; i++) {
         if (!r->arguments[i].name || !r->arguments[i].value)
             return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "memory is exhausted");
         if (!decode(r->arguments[i].name) || !decode(r->arguments[i].value))
-            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "a query argument is not percent-encoded text");
+            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                            "a query argument is not percent-encoded text");
     }
     return true;
 }
@@ -97,7 +101,9 @@ bool xpd_request_parse(xpd_request *r, const char *url, xpd_error *err)
         if (r->segment_count == XPD_SEGMENTS_MAX)
             return xpd_fail(err, XPP_FAULT_NOT_FOUND, "", "there is no such path");
         if (!decode(s) || !good_segment(s))
-            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "the path has a segment that is empty, '.', '..' or not percent-encoded text");
+            return xpd_fail(
+                err, XPP_FAULT_BAD_REQUEST, "",
+                "the path has a segment that is empty, '.', '..' or not percent-encoded text");
         r->segments[r->segment_count++] = s;
     }
     return parse_arguments(r, err);
@@ -133,7 +139,8 @@ const char *xpd_request_query(const xpd_request *r, const char *name)
     return NULL;
 }
 
-bool xpd_request_number(xpd_request *r, const char *name, int64_t minimum, int64_t maximum, int64_t *out)
+bool xpd_request_number(xpd_request *r, const char *name, int64_t minimum, int64_t maximum,
+                        int64_t *out)
 {
     const char *text = xpd_request_query(r, name);
     char *end = NULL;
@@ -143,8 +150,10 @@ bool xpd_request_number(xpd_request *r, const char *name, int64_t minimum, int64
     errno = 0;
     long long number = strtoll(text, &end, 10);
     if (!*text || *end || errno || number < minimum || number > maximum) {
-        xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST, "query argument '%s' is '%.40s'; it must be a whole number from %lld to %lld",
-                        name, text, (long long)minimum, (long long)maximum);
+        xpd_reply_fault(
+            r, XPP_FAULT_BAD_REQUEST,
+            "query argument '%s' is '%.40s'; it must be a whole number from %lld to %lld", name,
+            text, (long long)minimum, (long long)maximum);
         return false;
     }
     *out = number;
@@ -168,7 +177,8 @@ bool xpd_request_accepts(const xpd_request *r, const char *type)
         bool refused = q && strspn(q + 3, ".0") == (size_t)(accept + whole - (q + 3));
         if (!refused && ((length == strlen(type) && strncasecmp(accept, type, length) == 0) ||
                          (length == 3 && strncmp(accept, "*/*", 3) == 0) ||
-                         (length == major + 1 && strncasecmp(accept, type, major) == 0 && accept[major] == '*')))
+                         (length == major + 1 && strncasecmp(accept, type, major) == 0 &&
+                          accept[major] == '*')))
             return true;
         accept += whole;
     }
@@ -200,7 +210,8 @@ void xpd_reply(xpd_request *r, unsigned status, struct MHD_Response *response)
     }
 }
 
-struct MHD_Response *xpd_response_text(const char *text, size_t length, bool is_static, const char *type)
+struct MHD_Response *xpd_response_text(const char *text, size_t length, bool is_static,
+                                       const char *type)
 {
     struct MHD_Response *response;
     if (is_static) {
@@ -228,7 +239,8 @@ void xpd_header(struct MHD_Response *response, const char *name, const char *val
         xpd_log(XPD_LOG_WARNING, NULL, "header %s cannot be set", name);
 }
 
-void xpd_reply_json_as(xpd_request *r, unsigned status, json_t *body, const char *type, const char *const headers[][2])
+void xpd_reply_json_as(xpd_request *r, unsigned status, json_t *body, const char *type,
+                       const char *const headers[][2])
 {
     char *text = body ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     struct MHD_Response *response = NULL;
@@ -268,18 +280,24 @@ void xpd_reply_problem(xpd_request *r, json_t *problem)
 {
     json_int_t status = json_integer_value(json_object_get(problem, "status"));
     static const char *const retry[][2] = {{MHD_HTTP_HEADER_RETRY_AFTER, "5"}, {NULL, NULL}};
-    static const char *const ask[][2] = {{MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"xptycho\""}, {NULL, NULL}};
+    static const char *const ask[][2] = {
+        {MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"xptycho\""}, {NULL, NULL}};
     bool later = status == 429 || status == 503 || status == 507;
 
     if (status < 400 || status > 599)
         status = 500;
     if (status >= 400 && !(r->admin && status == 503))
-        xpd_log(status >= 500 ? XPD_LOG_WARNING : XPD_LOG_INFO, NULL, "request %lld: %s /%s/%s%s%s: %d %s: %s", (long long)r->number, r->method,
-                r->segment_count > 0 ? r->segments[0] : "", r->segment_count > 1 ? r->segments[1] : "",
-                r->segment_count > 2 ? "/" : "", r->segment_count > 2 ? r->segments[2] : "", (int)status,
+        xpd_log(status >= 500 ? XPD_LOG_WARNING : XPD_LOG_INFO, NULL,
+                "request %lld: %s /%s/%s%s%s: %d %s: %s", (long long)r->number, r->method,
+                r->segment_count > 0 ? r->segments[0] : "",
+                r->segment_count > 1 ? r->segments[1] : "", r->segment_count > 2 ? "/" : "",
+                r->segment_count > 2 ? r->segments[2] : "", (int)status,
                 problem ? json_string_value(json_object_get(problem, "type")) : "no memory",
                 problem ? json_string_value(json_object_get(problem, "detail")) : "");
-    xpd_reply_json_as(r, (unsigned)status, problem, "application/problem+json", later ? retry : status == 401 ? ask : NULL);
+    xpd_reply_json_as(r, (unsigned)status, problem, "application/problem+json",
+                      later           ? retry
+                      : status == 401 ? ask
+                                      : NULL);
 }
 
 void xpd_reply_error(xpd_request *r, xpd_error *err)

@@ -1,4 +1,5 @@
-/* See routes.h.  A job of another user answers as one that does not exist, here, for every route. */
+/* See routes.h.  A job of another user answers as one that does not exist, here, for every route.
+ */
 #include "routes.h"
 
 #include <stdio.h>
@@ -58,8 +59,9 @@ static bool check_arguments(xpd_request *r, const xpd_route *route)
             snprintf(list + at, sizeof list - at, "%s'%s'", at ? ", " : "", route->arguments[k]);
         }
         if (!known) {
-            xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST, "query argument '%.60s' is not known here; this call takes %s", r->arguments[i].name,
-                            *list ? list : "none");
+            xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST,
+                            "query argument '%.60s' is not known here; this call takes %s",
+                            r->arguments[i].name, *list ? list : "none");
             return false;
         }
     }
@@ -106,5 +108,6 @@ void xpd_route_request(xpd_request *r)
     if (*allowed)
         refuse_method(r, allowed);
     else
-        xpd_reply_fault(r, XPP_FAULT_NOT_FOUND, "there is no such path; GET /openapi.json lists them");
+        xpd_reply_fault(r, XPP_FAULT_NOT_FOUND,
+                        "there is no such path; GET /openapi.json lists them");
 }

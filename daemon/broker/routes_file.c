@@ -1,5 +1,6 @@
-/* Files of a job: the result and its data, the pictures.  A result is served only while it is the file that was
- * written: same inode, size and time, not through a link.  A path in a record is not a permission. */
+/* Files of a job: the result and its data, the pictures.  A result is served only while it is the
+ * file that was written: same inode, size and time, not through a link.  A path in a record is not
+ * a permission. */
 #include "life.h"
 #include "log.h"
 #include "routes.h"
@@ -22,9 +23,12 @@ static bool no_result(xpd_request *r)
 
     if (json_is_object(job->result))
         return false;
-    json_t *problem = xpp_problem(XPP_FAULT_RESULT_NOT_READY, terminal ? "the job ended without a result" : "the job is not finished", NULL,
-                                  json_pack("{s:s}", "state", xpd_state_name(job->state)));
-    xpd_reply_json_as(r, MHD_HTTP_NOT_FOUND, problem, "application/problem+json", terminal ? NULL : retry);
+    json_t *problem =
+        xpp_problem(XPP_FAULT_RESULT_NOT_READY,
+                    terminal ? "the job ended without a result" : "the job is not finished", NULL,
+                    json_pack("{s:s}", "state", xpd_state_name(job->state)));
+    xpd_reply_json_as(r, MHD_HTTP_NOT_FOUND, problem, "application/problem+json",
+                      terminal ? NULL : retry);
     return true;
 }
 
@@ -46,7 +50,8 @@ static int open_result(const json_t *result, struct stat *st)
 
     if (fd < 0)
         return -1;
-    if (fstat(fd, st) != 0 || !S_ISREG(st->st_mode) || (json_int_t)st->st_ino != json_integer_value(json_object_get(result, "inode")) ||
+    if (fstat(fd, st) != 0 || !S_ISREG(st->st_mode) ||
+        (json_int_t)st->st_ino != json_integer_value(json_object_get(result, "inode")) ||
         (json_int_t)st->st_size != json_integer_value(json_object_get(result, "bytes")) ||
         mtime_ns(st) != json_integer_value(json_object_get(result, "mtime_ns"))) {
         close(fd);
@@ -85,7 +90,8 @@ void xpd_get_result_data(xpd_request *r)
 {
     struct stat st;
     char tag[80], name[96], content_range[96];
-    const char *sha, *wanted = xpd_request_header(r, MHD_HTTP_HEADER_IF_NONE_MATCH), *guard = xpd_request_header(r, MHD_HTTP_HEADER_IF_RANGE);
+    const char *sha, *wanted = xpd_request_header(r, MHD_HTTP_HEADER_IF_NONE_MATCH),
+                     *guard = xpd_request_header(r, MHD_HTTP_HEADER_IF_RANGE);
 
     if (no_result(r))
         return;
@@ -99,16 +105,19 @@ void xpd_get_result_data(xpd_request *r)
     }
     int fd = open_result(r->job->result, &st);
     if (fd < 0) {
-        xpd_reply_fault(r, XPP_FAULT_GONE, "the file is not there any more, or is not the one that was written");
+        xpd_reply_fault(r, XPP_FAULT_GONE,
+                        "the file is not there any more, or is not the one that was written");
         return;
     }
     int64_t first = 0, last = st.st_size - 1;
-    bool part = (!guard || strcmp(guard, tag) == 0) && read_range(xpd_request_header(r, MHD_HTTP_HEADER_RANGE), st.st_size, &first, &last);
+    bool part = (!guard || strcmp(guard, tag) == 0) &&
+                read_range(xpd_request_header(r, MHD_HTTP_HEADER_RANGE), st.st_size, &first, &last);
     if (!part) {
         first = 0;
         last = st.st_size - 1;
     }
-    struct MHD_Response *response = MHD_create_response_from_fd_at_offset64((uint64_t)(last - first + 1), fd, (uint64_t)first);
+    struct MHD_Response *response =
+        MHD_create_response_from_fd_at_offset64((uint64_t)(last - first + 1), fd, (uint64_t)first);
     if (!response) {
         close(fd);
         xpd_reply_fault(r, XPP_FAULT_UNAVAILABLE, "memory is exhausted");
@@ -120,7 +129,8 @@ void xpd_get_result_data(xpd_request *r)
     xpd_header(response, MHD_HTTP_HEADER_ACCEPT_RANGES, "bytes");
     xpd_header(response, MHD_HTTP_HEADER_ETAG, tag);
     if (part) {
-        snprintf(content_range, sizeof content_range, "bytes %lld-%lld/%lld", (long long)first, (long long)last, (long long)st.st_size);
+        snprintf(content_range, sizeof content_range, "bytes %lld-%lld/%lld", (long long)first,
+                 (long long)last, (long long)st.st_size);
         xpd_header(response, MHD_HTTP_HEADER_CONTENT_RANGE, content_range);
     }
     xpd_reply(r, part ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK, response);
@@ -141,19 +151,26 @@ static void describe(picture *p, const xpd_request *r, const char *what, const s
     json_t *doc = json_load_file(path, 0, NULL);
     json_t *item = json_object_get(json_object_get(doc, "items"), what);
     json_t *shape = json_object_get(item, "shape"), *range = json_object_get(item, "range");
-    snprintf(p->shape, sizeof p->shape, "%lld,%lld", (long long)json_integer_value(json_array_get(shape, 0)),
+    snprintf(p->shape, sizeof p->shape, "%lld,%lld",
+             (long long)json_integer_value(json_array_get(shape, 0)),
              (long long)json_integer_value(json_array_get(shape, 1)));
-    snprintf(p->range, sizeof p->range, "%.9g,%.9g", json_number_value(json_array_get(range, 0)), json_number_value(json_array_get(range, 1)));
-    snprintf(p->stage, sizeof p->stage, "%lld", (long long)json_integer_value(json_object_get(doc, "stage")));
-    snprintf(p->iteration, sizeof p->iteration, "%lld", (long long)json_integer_value(json_object_get(doc, "iter")));
-    snprintf(p->tag, sizeof p->tag, "\"%llu-%lld\"", (unsigned long long)st->st_ino, (long long)mtime_ns(st));
+    snprintf(p->range, sizeof p->range, "%.9g,%.9g", json_number_value(json_array_get(range, 0)),
+             json_number_value(json_array_get(range, 1)));
+    snprintf(p->stage, sizeof p->stage, "%lld",
+             (long long)json_integer_value(json_object_get(doc, "stage")));
+    snprintf(p->iteration, sizeof p->iteration, "%lld",
+             (long long)json_integer_value(json_object_get(doc, "iter")));
+    snprintf(p->tag, sizeof p->tag, "\"%llu-%lld\"", (unsigned long long)st->st_ino,
+             (long long)mtime_ns(st));
     json_decref(doc);
 }
 
 static void reply_picture(xpd_request *r, const char *suffix, const char *type)
 {
-    static const char *const names[] = {"object_phase", "object_magnitude", "probe_phase", "probe_magnitude"};
-    const char *what = xpd_request_query(r, "what"), *wanted = xpd_request_header(r, MHD_HTTP_HEADER_IF_NONE_MATCH);
+    static const char *const names[] = {"object_phase", "object_magnitude", "probe_phase",
+                                        "probe_magnitude"};
+    const char *what = xpd_request_query(r, "what"),
+               *wanted = xpd_request_header(r, MHD_HTTP_HEADER_IF_NONE_MATCH);
     char file[64], path[PATH_MAX];
     bool known = !what;
     struct stat st;
@@ -164,7 +181,10 @@ static void reply_picture(xpd_request *r, const char *suffix, const char *type)
     for (int i = 0; i < 4; i++)
         known = known || strcmp(what, names[i]) == 0;
     if (!known) {
-        xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST, "what is '%.40s'; it must be object_phase, object_magnitude, probe_phase or probe_magnitude", what);
+        xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST,
+                        "what is '%.40s'; it must be object_phase, object_magnitude, probe_phase "
+                        "or probe_magnitude",
+                        what);
         return;
     }
     snprintf(file, sizeof file, "%s.%s", what, suffix);
@@ -178,7 +198,8 @@ static void reply_picture(xpd_request *r, const char *suffix, const char *type)
     }
     describe(&p, r, what, &st);
     bool same = wanted && strstr(wanted, p.tag);
-    struct MHD_Response *response = same ? xpd_response_text("", 0, true, type) : MHD_create_response_from_fd64((uint64_t)st.st_size, fd);
+    struct MHD_Response *response = same ? xpd_response_text("", 0, true, type)
+                                         : MHD_create_response_from_fd64((uint64_t)st.st_size, fd);
     if (same || !response)
         close(fd);
     if (!same)

@@ -38,13 +38,16 @@ static void reply_job(xpd_request *r, unsigned status, const xpd_job *job)
 /* ------------------------------------------------------------------------------------- submit */
 
 /* true, false or absent */
-static bool read_choice(xpd_request *r, const char *name, const char *no, const char *yes, bool *out)
+static bool read_choice(xpd_request *r, const char *name, const char *no, const char *yes,
+                        bool *out)
 {
     const char *text = xpd_request_query(r, name);
     if (!text)
         return true;
     if (strcmp(text, yes) != 0 && strcmp(text, no) != 0) {
-        xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST, "query argument '%s' is '%.40s'; it must be '%s' or '%s'", name, text, no, yes);
+        xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST,
+                        "query argument '%s' is '%.40s'; it must be '%s' or '%s'", name, text, no,
+                        yes);
         return false;
     }
     *out = strcmp(text, yes) == 0;
@@ -56,7 +59,8 @@ void xpd_post_job(xpd_request *r)
     bool dry_run = false, async = false;
     json_t *problem = NULL;
 
-    if (!read_choice(r, "dry_run", "false", "true", &dry_run) || !read_choice(r, "probe", "sync", "async", &async))
+    if (!read_choice(r, "dry_run", "false", "true", &dry_run) ||
+        !read_choice(r, "probe", "sync", "async", &async))
         return;
     json_t *doc = xpp_parse(r->body ? r->body : "", r->body_length, &problem);
     if (!doc) {
@@ -76,7 +80,8 @@ void xpd_post_rerun(xpd_request *r)
     }
     if (patch && !json_is_object(patch)) {
         json_decref(patch);
-        xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST, "the body is a merge patch: a JSON object with the members to change");
+        xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST,
+                        "the body is a merge patch: a JSON object with the members to change");
         return;
     }
     json_t *doc = json_loads(r->job->doc, 0, NULL);
@@ -101,8 +106,10 @@ static unsigned wanted_states(xpd_request *r)
         if (strcmp(r->arguments[i].name, "state") != 0)
             continue;
         if (!xpd_state_find(&state, r->arguments[i].value)) {
-            xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST, "state '%.40s' is not queued, starting, running, succeeded, failed or cancelled",
-                            r->arguments[i].value);
+            xpd_reply_fault(
+                r, XPP_FAULT_BAD_REQUEST,
+                "state '%.40s' is not queued, starting, running, succeeded, failed or cancelled",
+                r->arguments[i].value);
             return 0;
         }
         wanted |= 1u << state;
@@ -117,7 +124,8 @@ void xpd_get_jobs(xpd_request *r)
     unsigned states = wanted_states(r);
     char link[512], next[32] = "";
 
-    if (!states || !xpd_request_number(r, "limit", 1, 200, &limit) || !xpd_request_number(r, "cursor", 1, INT64_MAX, &below))
+    if (!states || !xpd_request_number(r, "limit", 1, 200, &limit) ||
+        !xpd_request_number(r, "cursor", 1, INT64_MAX, &below))
         return;
     json_t *jobs = json_array();
     int64_t last = 0;
@@ -132,14 +140,18 @@ void xpd_get_jobs(xpd_request *r)
         json_array_append_new(jobs, xpd_job_document(job, position(b, job), false));
         last = job->number;
     }
-    size_t at = (size_t)snprintf(link, sizeof link, "</v1/jobs?limit=%lld&cursor=%s", (long long)limit, next);
+    size_t at = (size_t)snprintf(link, sizeof link, "</v1/jobs?limit=%lld&cursor=%s",
+                                 (long long)limit, next);
     for (int s = 0; s < XPD_JOB_STATES && states != ~0u; s++) {
         if (states & (1u << s))
-            at += (size_t)snprintf(link + at, sizeof link - at, "&state=%s", xpd_state_name((xpd_state)s));
+            at += (size_t)snprintf(link + at, sizeof link - at, "&state=%s",
+                                   xpd_state_name((xpd_state)s));
     }
     snprintf(link + at, sizeof link - at, ">; rel=\"next\"");
     const char *const headers[][2] = {{*next ? MHD_HTTP_HEADER_LINK : NULL, link}, {NULL, NULL}};
-    xpd_reply_json_as(r, MHD_HTTP_OK, json_pack("{s:o, s:s?}", "jobs", jobs, "next", *next ? next : NULL), NULL, headers);
+    xpd_reply_json_as(r, MHD_HTTP_OK,
+                      json_pack("{s:o, s:s?}", "jobs", jobs, "next", *next ? next : NULL), NULL,
+                      headers);
 }
 
 /* --------------------------------------------------------------------------------------- show */
@@ -180,7 +192,8 @@ void xpd_get_job(xpd_request *r)
     int64_t wait_s = preferred_wait(r);
     xpd_error err = XPD_ERROR_INIT;
 
-    if (wait_s == 0 || !is_current(r, r->job) || xpd_state_terminal(r->job->state) || r->b->stopping)
+    if (wait_s == 0 || !is_current(r, r->job) || xpd_state_terminal(r->job->state) ||
+        r->b->stopping)
         show(r, r->job);
     else if (!xpd_streams_admit(r->b, r->caller.uid, &err))
         xpd_reply_error(r, &err);
@@ -211,7 +224,8 @@ static void deleted(void *context, xpd_store_result result)
             xpd_job_erase(r->b, r->job);
         xpd_reply_empty(r, MHD_HTTP_NO_CONTENT);
     } else if (result == XPD_STORE_FULL) {
-        xpd_reply_fault(r, XPP_FAULT_LOW_DISK, "the disk of the state folder is full; the record stays");
+        xpd_reply_fault(r, XPP_FAULT_LOW_DISK,
+                        "the disk of the state folder is full; the record stays");
     } else {
         xpd_reply_fault(r, XPP_FAULT_UNAVAILABLE, "the state cannot be written");
         xpd_state_lost(r->b);
@@ -222,7 +236,8 @@ void xpd_delete_job(xpd_request *r)
 {
     xpd_job *job = r->job;
     if (!xpd_state_terminal(job->state) || job->end_due) {
-        xpd_reply_problem(r, xpp_problem(XPP_FAULT_CONFLICT, "the job is not finished; cancel it first", NULL,
+        xpd_reply_problem(r, xpp_problem(XPP_FAULT_CONFLICT,
+                                         "the job is not finished; cancel it first", NULL,
                                          json_pack("{s:s}", "state", xpd_state_name(job->state))));
         return;
     }
@@ -268,7 +283,8 @@ void xpd_get_log(xpd_request *r)
         return;
     }
     off_t at = lines > 0 ? tail_offset(fd, st.st_size, lines) : 0;
-    struct MHD_Response *response = MHD_create_response_from_fd_at_offset64((uint64_t)(st.st_size - at), fd, (uint64_t)at);
+    struct MHD_Response *response =
+        MHD_create_response_from_fd_at_offset64((uint64_t)(st.st_size - at), fd, (uint64_t)at);
     if (!response)
         close(fd);
     xpd_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8");

@@ -16,9 +16,10 @@ void xpd_get_events(xpd_request *r)
 
 static json_t *entry(const xpd_job *job, int64_t position, const char *waits_for)
 {
-    return json_pack("{s:s, s:s, s:s, s:i, s:s, s:o, s:s}", "id", job->id, "name", xpd_job_name(job), "user", job->user, "priority",
-                     job->priority, "state", xpd_state_name(job->state), "position", position ? json_integer(position) : json_null(),
-                     "waits_for", waits_for);
+    return json_pack("{s:s, s:s, s:s, s:i, s:s, s:o, s:s}", "id", job->id, "name",
+                     xpd_job_name(job), "user", job->user, "priority", job->priority, "state",
+                     xpd_state_name(job->state), "position",
+                     position ? json_integer(position) : json_null(), "waits_for", waits_for);
 }
 
 /* What blocks a job is named only where the caller may see it. */
@@ -59,7 +60,9 @@ void xpd_get_queue(xpd_request *r)
         why(text, sizeof text, r, i);
         json_array_append_new(queued, entry(b->queue.items[i], (int64_t)i + 1, text));
     }
-    xpd_reply_json(r, MHD_HTTP_OK, json_pack("{s:o, s:o, s:I}", "running", running, "queued", queued, "hidden", hidden));
+    xpd_reply_json(
+        r, MHD_HTTP_OK,
+        json_pack("{s:o, s:o, s:I}", "running", running, "queued", queued, "hidden", hidden));
 }
 
 /* ------------------------------------------------------------------------------------ devices */
@@ -73,8 +76,10 @@ void xpd_get_devices(xpd_request *r)
     for (int i = 0; i < devices->count; i++) {
         const xpe_device_info *d = &devices->items[i];
         bool ours = job && job->uid == r->caller.uid && xpd_run_uses(r->b, d->name);
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:s?}", "name", d->name, "model", d->model, "absent", d->absent,
-                                              "bytes_total", (json_int_t)d->bytes_total, "bytes_free", (json_int_t)d->bytes_free, "threads",
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:s?}", "name",
+                                              d->name, "model", d->model, "absent", d->absent,
+                                              "bytes_total", (json_int_t)d->bytes_total,
+                                              "bytes_free", (json_int_t)d->bytes_free, "threads",
                                               d->threads, "job", ours ? job->id : NULL));
     }
     xpd_reply_json(r, MHD_HTTP_OK, json_pack("{s:o}", "devices", list));
@@ -84,13 +89,16 @@ void xpd_get_devices(xpd_request *r)
 
 void xpd_get_version(xpd_request *r)
 {
-    xpd_reply_json(r, MHD_HTTP_OK, json_pack("{s:s, s:s, s:s}", "version", xpp_version(), "api", "v1", "build", r->b->worker->build));
+    xpd_reply_json(r, MHD_HTTP_OK,
+                   json_pack("{s:s, s:s, s:s}", "version", xpp_version(), "api", "v1", "build",
+                             r->b->worker->build));
 }
 
 void xpd_get_schema(xpd_request *r)
 {
     const char *text = xpp_schema_job();
-    xpd_reply(r, MHD_HTTP_OK, xpd_response_text(text, strlen(text), true, "application/schema+json"));
+    xpd_reply(r, MHD_HTTP_OK,
+              xpd_response_text(text, strlen(text), true, "application/schema+json"));
 }
 
 void xpd_get_openapi(xpd_request *r)

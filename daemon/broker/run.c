@@ -79,7 +79,8 @@ static void leave_stopped(xpd_run *run)
 
     switch (run->stop) {
     case DEADLINE:
-        snprintf(detail, sizeof detail, "not finished %.12g s after its start", run->decoded->deadline_s);
+        snprintf(detail, sizeof detail, "not finished %.12g s after its start",
+                 run->decoded->deadline_s);
         leave(run, XPD_JOB_FAILED, "deadline", detail);
         break;
     case SHUTDOWN:
@@ -129,9 +130,12 @@ static bool send_start(xpd_run *run, xpp_ipc_message *scan)
     bool overwrite = !run->decoded->output_path || run->decoded->output_overwrite;
 
     xpd_job_path(folder, sizeof folder, run->b, run->job->id, "");
-    json_t *body = json_pack("{s:s, s:I, s:o, s:O, s:{s:s, s:b}, s:s}", "id", run->job->id, "attempt", (json_int_t)run->job->attempts + 1,
-                             "job", worker_job(run), "scan", scan->body, "output", "path", path, "overwrite", overwrite, "folder", folder);
-    bool sent = body && xpd_child_send(&run->b->worker->child, XPP_IPC_START, body, scan->fds, scan->fd_count);
+    json_t *body =
+        json_pack("{s:s, s:I, s:o, s:O, s:{s:s, s:b}, s:s}", "id", run->job->id, "attempt",
+                  (json_int_t)run->job->attempts + 1, "job", worker_job(run), "scan", scan->body,
+                  "output", "path", path, "overwrite", overwrite, "folder", folder);
+    bool sent = body && xpd_child_send(&run->b->worker->child, XPP_IPC_START, body, scan->fds,
+                                       scan->fd_count);
     json_decref(body);
     return sent;
 }
@@ -144,7 +148,8 @@ static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
     run->reading = NULL;
     if (problem) {
         const char *detail = json_string_value(json_object_get(problem, "detail"));
-        leave(run, XPD_JOB_FAILED, xpd_reason_of_fault(xpd_fault_of_problem(problem)), detail ? detail : "the reader refused the scan");
+        leave(run, XPD_JOB_FAILED, xpd_reason_of_fault(xpd_fault_of_problem(problem)),
+              detail ? detail : "the reader refused the scan");
         json_decref(problem);
         return;
     }
@@ -153,7 +158,8 @@ static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
         leave(run, XPD_JOB_FAILED, "internal", "the reader gave no positions");
     } else if (!run->b->worker->ready) {
         leave(run, XPD_JOB_QUEUED, "", "the worker was replaced while the scan was read");
-    } else if (!xpd_admit(&run->choice, run->decoded, scan->body, scan->fds[positions], NULL, &err)) {
+    } else if (!xpd_admit(&run->choice, run->decoded, scan->body, scan->fds[positions], NULL,
+                          &err)) {
         leave_error(run, &err);
     } else if (!send_start(run, scan)) {
         xpd_child_signal(&run->b->worker->child, SIGKILL);
@@ -179,7 +185,9 @@ static void too_long(void *context)
 static void grace_over(void *context)
 {
     xpd_run *run = context;
-    xpd_log(XPD_LOG_WARNING, run->job->id, "the worker did not stop the job within %lld s; it is replaced", (long long)run->b->config.cancel_grace_s);
+    xpd_log(XPD_LOG_WARNING, run->job->id,
+            "the worker did not stop the job within %lld s; it is replaced",
+            (long long)run->b->config.cancel_grace_s);
     xpd_child_signal(&run->b->worker->child, SIGTERM);
     xpd_child_kill_after(&run->b->worker->child, 5000);
 }
@@ -192,8 +200,10 @@ static bool begin(xpd_run *run, xpd_error *err)
     json_t *errors = run->resolved ? xpp_job_check(run->resolved) : NULL;
     if (errors) { /* accepted by an earlier version */
         const json_t *first = json_array_get(errors, 0);
-        const char *pointer = json_string_value(json_object_get(first, "pointer")), *detail = json_string_value(json_object_get(first, "detail"));
-        xpd_fail(err, XPP_FAULT_INVALID_JOB, "", "%s: %s", pointer ? pointer : "", detail ? detail : "not valid");
+        const char *pointer = json_string_value(json_object_get(first, "pointer")),
+                   *detail = json_string_value(json_object_get(first, "detail"));
+        xpd_fail(err, XPP_FAULT_INVALID_JOB, "", "%s: %s", pointer ? pointer : "",
+                 detail ? detail : "not valid");
         json_decref(errors);
         return false;
     }
@@ -263,7 +273,8 @@ static void take_iter(xpd_job *job, const json_t *event)
 
 static bool take_event(xpd_run *run, json_t *event)
 {
-    static const char *const types[] = {"iter", "preview", "warning", "log", "resumed", "checkpoint"};
+    static const char *const types[] = {"iter", "preview", "warning",
+                                        "log",  "resumed", "checkpoint"};
     char type[16];
     const char *said = json_string_value(json_object_get(event, "type"));
 
@@ -282,7 +293,8 @@ static bool take_event(xpd_run *run, json_t *event)
             continue;
         if (i == 0)
             take_iter(run->job, event);
-        if (strcmp(type, "resumed") == 0) { /* from a checkpoint: the worker knows better from where */
+        if (strcmp(type, "resumed") ==
+            0) { /* from a checkpoint: the worker knows better from where */
             run->repeated = false;
             announce_running(run);
         }
@@ -319,7 +331,9 @@ bool xpd_run_events(xpd_broker *b, const json_t *body)
 
 static const char *known_reason(const char *reason)
 {
-    static const char *const reasons[] = {"cancelled", "deadline", "diverged", "dataset", "output", "no-device-memory", "refused", "worker-died", "internal"};
+    static const char *const reasons[] = {"cancelled", "deadline",    "diverged",
+                                          "dataset",   "output",      "no-device-memory",
+                                          "refused",   "worker-died", "internal"};
     for (size_t i = 0; reason && i < sizeof reasons / sizeof *reasons; i++) {
         if (strcmp(reasons[i], reason) == 0)
             return reasons[i];
@@ -329,7 +343,8 @@ static const char *known_reason(const char *reason)
 
 bool xpd_run_done(xpd_broker *b, const json_t *body)
 {
-    const char *word = json_string_value(json_object_get(body, "state")), *detail = json_string_value(json_object_get(body, "detail"));
+    const char *word = json_string_value(json_object_get(body, "state")),
+               *detail = json_string_value(json_object_get(body, "detail"));
     json_t *result = json_object_get(body, "result");
     xpd_state state;
 
@@ -352,7 +367,8 @@ bool xpd_run_done(xpd_broker *b, const json_t *body)
             snprintf(run->by, sizeof run->by, "the worker");
         leave_stopped(run);
     } else {
-        leave(run, state, known_reason(json_string_value(json_object_get(body, "reason"))), detail ? detail : "");
+        leave(run, state, known_reason(json_string_value(json_object_get(body, "reason"))),
+              detail ? detail : "");
     }
     return true;
 }
@@ -364,7 +380,8 @@ void xpd_run_worker_died(xpd_broker *b, const char *how)
 
     if (!run || run->reading)
         return;
-    json_t *result = run->job->state == XPD_JOB_RUNNING ? xpd_job_finished_result(b, run->job) : NULL;
+    json_t *result =
+        run->job->state == XPD_JOB_RUNNING ? xpd_job_finished_result(b, run->job) : NULL;
     if (result) {
         json_decref(run->job->result);
         run->job->result = result;
@@ -378,7 +395,8 @@ void xpd_run_worker_died(xpd_broker *b, const char *how)
     run->job->attempts++;
     snprintf(detail, sizeof detail, "the worker %s", how);
     if (run->job->attempts >= DEATHS_MAX) {
-        snprintf(detail, sizeof detail, "%d workers died with this job; the last %s", DEATHS_MAX, how);
+        snprintf(detail, sizeof detail, "%d workers died with this job; the last %s", DEATHS_MAX,
+                 how);
         leave(run, XPD_JOB_FAILED, "poison", detail);
     } else {
         leave(run, XPD_JOB_QUEUED, "worker-died", detail);

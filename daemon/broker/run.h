@@ -1,5 +1,5 @@
-/* The job that holds the worker: from the queue through reader and worker to its end.  One at a time.
- * Loop thread only. */
+/* The job that holds the worker: from the queue through reader and worker to its end.  One at a
+ * time. Loop thread only. */
 #ifndef XPD_RUN_H
 #define XPD_RUN_H
 

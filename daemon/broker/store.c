@@ -1,6 +1,6 @@
 /* See store.h.  WAL with synchronous=FULL: an acknowledged job survives a power cut.  Exclusive
- * locking: a second broker on the same folder cannot open the database, and with a single connection the
- * WAL-reset fault of SQLite before 3.51.3 cannot happen. */
+ * locking: a second broker on the same folder cannot open the database, and with a single
+ * connection the WAL-reset fault of SQLite before 3.51.3 cannot happen. */
 #include "store.h"
 
 #include "log.h"
@@ -35,7 +35,7 @@ struct xpd_store {
     sqlite3_stmt *put, *del;
     pthread_t thread;
     bool started;
-    int event; /* eventfd of results */
+    int event;            /* eventfd of results */
     pthread_mutex_t lock; /* guards the three below */
     pthread_cond_t wake;
     op_list waiting, finished;
@@ -56,7 +56,8 @@ static const char schema[] =
     "INSERT INTO meta VALUES('schema_version', '1');";
 
 static const char put_sql[] =
-    "INSERT INTO jobs VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20)"
+    "INSERT INTO jobs "
+    "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20)"
     " ON CONFLICT(number) DO UPDATE SET rev=?3, state=?6, reason=?7, detail=?8, priority=?9,"
     " started_ms=?11, finished_ms=?12, attempts=?13, devices=?16, progress=?17, result=?18";
 
@@ -80,10 +81,12 @@ void xpd_row_free(xpd_row *row)
 
 static bool db_fail(xpd_store *store, const char *path, const char *what, xpd_error *err)
 {
-    return xpd_fail(err, XPP_FAULT_INTERNAL, "", "state '%s': %s: %s", path, what, sqlite3_errmsg(store->db));
+    return xpd_fail(err, XPP_FAULT_INTERNAL, "", "state '%s': %s: %s", path, what,
+                    sqlite3_errmsg(store->db));
 }
 
-static bool run_sql(xpd_store *store, const char *sql, const char *path, const char *what, xpd_error *err)
+static bool run_sql(xpd_store *store, const char *sql, const char *path, const char *what,
+                    xpd_error *err)
 {
     if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) != SQLITE_OK)
         return db_fail(store, path, what, err);
@@ -111,19 +114,25 @@ static bool check_schema(xpd_store *store, const char *path, xpd_error *err)
     if (!query_text(store, "PRAGMA quick_check(1)", text, sizeof text))
         return db_fail(store, path, "cannot be read", err);
     if (strcmp(text, "ok") != 0)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "state '%s' is damaged: %s; restore it from a backup or move it away",
-                        path, text);
-    if (!query_text(store, "SELECT value FROM meta WHERE key = 'schema_version'", text, sizeof text)) {
-        if (!query_text(store, "SELECT count(*) FROM sqlite_master", text, sizeof text) || strcmp(text, "0") != 0)
-            return xpd_fail(err, XPP_FAULT_INTERNAL, "", "state '%s' is a database of another program", path);
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "",
+                        "state '%s' is damaged: %s; restore it from a backup or move it away", path,
+                        text);
+    if (!query_text(store, "SELECT value FROM meta WHERE key = 'schema_version'", text,
+                    sizeof text)) {
+        if (!query_text(store, "SELECT count(*) FROM sqlite_master", text, sizeof text) ||
+            strcmp(text, "0") != 0)
+            return xpd_fail(err, XPP_FAULT_INTERNAL, "",
+                            "state '%s' is a database of another program", path);
         return run_sql(store, "BEGIN", path, "cannot begin", err) &&
                run_sql(store, schema, path, "cannot create the tables", err) &&
                run_sql(store, "COMMIT", path, "cannot create the tables", err);
     }
     long version = strtol(text, NULL, 10);
     if (version != SCHEMA_VERSION)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "state '%s' has version %ld, this program knows version %d; run a newer xptychod",
-                        path, version, SCHEMA_VERSION);
+        return xpd_fail(
+            err, XPP_FAULT_INTERNAL, "",
+            "state '%s' has version %ld, this program knows version %d; run a newer xptychod", path,
+            version, SCHEMA_VERSION);
     return true;
 }
 
@@ -144,7 +153,9 @@ bool xpd_store_open(xpd_store **out, const char *path, xpd_error *err)
         xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot make an eventfd: %s", strerror(errno));
         goto done;
     }
-    if (sqlite3_open_v2(path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
+    if (sqlite3_open_v2(path, &store->db,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                        NULL) != SQLITE_OK) {
         db_fail(store, path, "cannot be opened", err);
         goto done;
     }
@@ -155,7 +166,8 @@ bool xpd_store_open(xpd_store **out, const char *path, xpd_error *err)
         !check_schema(store, path, err))
         goto done;
     if (sqlite3_prepare_v2(store->db, put_sql, -1, &store->put, NULL) != SQLITE_OK ||
-        sqlite3_prepare_v2(store->db, "DELETE FROM jobs WHERE id = ?1", -1, &store->del, NULL) != SQLITE_OK) {
+        sqlite3_prepare_v2(store->db, "DELETE FROM jobs WHERE id = ?1", -1, &store->del, NULL) !=
+            SQLITE_OK) {
         db_fail(store, path, "does not have the expected tables", err);
         goto done;
     }
@@ -207,7 +219,8 @@ static xpd_row *read_row(sqlite3_stmt *s)
     return row;
 }
 
-bool xpd_store_load(xpd_store *store, bool (*take)(void *context, xpd_row *row), void *context, xpd_error *err)
+bool xpd_store_load(xpd_store *store, bool (*take)(void *context, xpd_row *row), void *context,
+                    xpd_error *err)
 {
     sqlite3_stmt *s = NULL;
     bool ok = true;
@@ -221,7 +234,8 @@ bool xpd_store_load(xpd_store *store, bool (*take)(void *context, xpd_row *row),
     if (!ok)
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot load the jobs: memory is exhausted");
     if (code != SQLITE_OK || last != SQLITE_OK)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot load the jobs: %s", sqlite3_errmsg(store->db));
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot load the jobs: %s",
+                        sqlite3_errmsg(store->db));
     return true;
 }
 
@@ -290,7 +304,8 @@ static xpd_store_result result_of(int code)
     if (code == SQLITE_OK)
         return XPD_STORE_OK;
     /* A full disk leaves the file intact and readable.  After anything else (a failed sync above
-     * all, which the kernel reports once only) what is on disk is known only after opening again. */
+     * all, which the kernel reports once only) what is on disk is known only after opening again.
+     */
     return (code & 0xff) == SQLITE_FULL ? XPD_STORE_FULL : XPD_STORE_FATAL;
 }
 
@@ -335,7 +350,8 @@ bool xpd_store_start(xpd_store *store, xpd_error *err)
     int code = pthread_create(&store->thread, NULL, store_thread, store);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot start the store's thread: %s", strerror(code));
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot start the store's thread: %s",
+                        strerror(code));
     store->started = true;
     return true;
 }

@@ -46,11 +46,13 @@ typedef void (*xpd_store_done)(void *context, xpd_store_result result);
 
 /* Opens or creates the database and checks it; refuses one of a newer version. */
 bool xpd_store_open(xpd_store **out, const char *path, xpd_error *err);
-/* Calls back for every row in order of submission; the row is the callee's.  Before xpd_store_start only. */
-bool xpd_store_load(xpd_store *store, bool (*take)(void *context, xpd_row *row), void *context, xpd_error *err);
+/* Calls back for every row in order of submission; the row is the callee's.  Before xpd_store_start
+ * only. */
+bool xpd_store_load(xpd_store *store, bool (*take)(void *context, xpd_row *row), void *context,
+                    xpd_error *err);
 bool xpd_store_start(xpd_store *store, xpd_error *err);
-int xpd_store_fd(const xpd_store *store);  /* eventfd: readable when results wait */
-void xpd_store_collect(xpd_store *store);  /* runs the callbacks of what is done */
+int xpd_store_fd(const xpd_store *store);    /* eventfd: readable when results wait */
+void xpd_store_collect(xpd_store *store);    /* runs the callbacks of what is done */
 bool xpd_store_idle(const xpd_store *store); /* nothing handed over is without its callback */
 /* Insert or replace; takes the row.  done may be NULL. */
 void xpd_store_put(xpd_store *store, xpd_row *row, xpd_store_done done, void *context);

@@ -1,6 +1,6 @@
 /* See stream.h.  A stream holds its cursor and at most one encoded line; the library asks for bytes
- * only when its socket takes them, so a slow reader slows nobody.  A suspended connection does not see its client
- * leave: the heartbeat is what finds that out. */
+ * only when its socket takes them, so a slow reader slows nobody.  A suspended connection does not
+ * see its client leave: the heartbeat is what finds that out. */
 #include "stream.h"
 
 #include "life.h"
@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAKE_MS 10        /* events of that time are sent together: each wake-up walks all suspended connections */
+#define WAKE_MS                                                                                    \
+    10 /* events of that time are sent together: each wake-up walks all suspended connections */
 #define HEARTBEAT_MS 15000
 #define BLOCK 8192
 
@@ -106,7 +107,8 @@ static bool encode(xpd_stream *s, int64_t seq, const char *line, size_t length)
 static bool encode_gap(xpd_stream *s, int64_t from, int64_t to)
 {
     char text[160];
-    const char *form = s->encoding == SSE      ? "event: gap\ndata: {\"type\":\"gap\",\"from\":%lld,\"to\":%lld}\n\n"
+    const char *form = s->encoding == SSE
+                           ? "event: gap\ndata: {\"type\":\"gap\",\"from\":%lld,\"to\":%lld}\n\n"
                        : s->encoding == NDJSON ? "{\"type\":\"gap\",\"from\":%lld,\"to\":%lld}\n"
                                                : "# gap %lld %lld\n";
 #pragma GCC diagnostic push
@@ -160,7 +162,8 @@ static bool is_over(xpd_stream *s)
         return true;
     if (!s->job)
         return s->stop_after == 0;
-    return s->cursor.next > s->stop_after || s->job->removed || !s->job->events || xpd_events_ended(s->job->events);
+    return s->cursor.next > s->stop_after || s->job->removed || !s->job->events ||
+           xpd_events_ended(s->job->events);
 }
 
 static ssize_t fill(void *context, uint64_t position, char *out, size_t room)
@@ -281,7 +284,9 @@ bool xpd_streams_admit(const xpd_broker *b, uid_t uid, xpd_error *err)
         mine += w->r->caller.uid == uid;
     }
     if (all >= b->config.streams_max || mine >= b->config.streams_user_max)
-        return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "%lld streams are open%s; that is the limit", (long long)(mine >= b->config.streams_user_max ? mine : all),
+        return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "",
+                        "%lld streams are open%s; that is the limit",
+                        (long long)(mine >= b->config.streams_user_max ? mine : all),
                         mine >= b->config.streams_user_max ? " for you" : "");
     return true;
 }
@@ -290,9 +295,11 @@ static bool choose_encoding(xpd_request *r, encoding *out)
 {
     const char *accept = xpd_request_header(r, MHD_HTTP_HEADER_ACCEPT);
 
-    if (accept && strcasestr(accept, "text/event-stream") && xpd_request_accepts(r, "text/event-stream"))
+    if (accept && strcasestr(accept, "text/event-stream") &&
+        xpd_request_accepts(r, "text/event-stream"))
         *out = SSE;
-    else if (accept && strcasestr(accept, "application/x-ndjson") && xpd_request_accepts(r, "application/x-ndjson"))
+    else if (accept && strcasestr(accept, "application/x-ndjson") &&
+             xpd_request_accepts(r, "application/x-ndjson"))
         *out = NDJSON;
     else if (xpd_request_accepts(r, "text/plain"))
         *out = TEXT;
@@ -316,7 +323,8 @@ static bool read_start(xpd_request *r, int64_t *from)
         size_t digits = strspn(last, "0123456789");
         long long seq = strtoll(last, &end, 10);
         if (digits == 0 || digits > 18 || *end) {
-            xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST, "Last-Event-ID '%.40s' is not the id of an event", last);
+            xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST,
+                            "Last-Event-ID '%.40s' is not the id of an event", last);
             return false;
         }
         *from = seq + 1;
@@ -326,8 +334,10 @@ static bool read_start(xpd_request *r, int64_t *from)
 
 static struct MHD_Response *make_response(xpd_stream *s)
 {
-    static const char *const types[] = {"text/plain; charset=utf-8", "application/x-ndjson", "text/event-stream"};
-    struct MHD_Response *response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, fill, s, stream_free);
+    static const char *const types[] = {"text/plain; charset=utf-8", "application/x-ndjson",
+                                        "text/event-stream"};
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, fill, s, stream_free);
     if (response) {
         xpd_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, types[s->encoding]);
         xpd_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
@@ -344,7 +354,8 @@ void xpd_stream_open(xpd_request *r, xpd_job *job)
     xpd_error err = XPD_ERROR_INIT;
 
     if (!choose_encoding(r, &code)) {
-        xpd_reply_fault(r, XPP_FAULT_NOT_ACCEPTABLE, "events come as text/plain, application/x-ndjson or text/event-stream");
+        xpd_reply_fault(r, XPP_FAULT_NOT_ACCEPTABLE,
+                        "events come as text/plain, application/x-ndjson or text/event-stream");
         return;
     }
     if (!xpd_request_number(r, "follow", 0, 1, &follow) || (job && !read_start(r, &from)))
@@ -414,7 +425,8 @@ static void wait_over(void *context)
     wait_answer(context);
 }
 
-void xpd_wait_open(xpd_request *r, xpd_job *job, int64_t wait_s, void (*answer)(xpd_request *r, xpd_job *job))
+void xpd_wait_open(xpd_request *r, xpd_job *job, int64_t wait_s,
+                   void (*answer)(xpd_request *r, xpd_job *job))
 {
     xpd_wait *w = calloc(1, sizeof *w);
     if (!w) {

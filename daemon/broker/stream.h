@@ -21,8 +21,10 @@ bool xpd_streams_admit(const xpd_broker *b, uid_t uid, xpd_error *err);
 /* GET /v1/jobs/{id}/events and GET /v1/events; job NULL for the latter. */
 void xpd_stream_open(xpd_request *r, xpd_job *job);
 
-/* Suspends the request until the job's rev is no longer `rev` or wait_s have passed, then calls answer. */
-void xpd_wait_open(xpd_request *r, xpd_job *job, int64_t wait_s, void (*answer)(xpd_request *r, xpd_job *job));
+/* Suspends the request until the job's rev is no longer `rev` or wait_s have passed, then calls
+ * answer. */
+void xpd_wait_open(xpd_request *r, xpd_job *job, int64_t wait_s,
+                   void (*answer)(xpd_request *r, xpd_job *job));
 void xpd_waits_notify(xpd_broker *b, const xpd_job *job);
 
 #endif

@@ -1,5 +1,6 @@
-/* See submit.h.  The steps wait for others (worker, reader, store), so a submission is a small state
- * machine; its request is suspended meanwhile and may have lost its client, which changes nothing. */
+/* See submit.h.  The steps wait for others (worker, reader, store), so a submission is a small
+ * state machine; its request is suspended meanwhile and may have lost its client, which changes
+ * nothing. */
 #include "submit.h"
 
 #include "life.h"
@@ -70,7 +71,9 @@ static void reply_created(xpd_request *r, const xpd_job *job, bool replayed)
                                       {MHD_HTTP_HEADER_ETAG, tag},
                                       {replayed ? "Idempotency-Replayed" : NULL, "true"},
                                       {NULL, NULL}};
-    xpd_reply_json_as(r, MHD_HTTP_CREATED, xpd_job_document(job, (int64_t)xpd_queue_position(&r->b->queue, job), true), NULL, headers);
+    xpd_reply_json_as(r, MHD_HTTP_CREATED,
+                      xpd_job_document(job, (int64_t)xpd_queue_position(&r->b->queue, job), true),
+                      NULL, headers);
 }
 
 /* ------------------------------------------------------------------------------------ commit */
@@ -87,11 +90,13 @@ static void committed(void *context, xpd_store_result result)
         return;
     }
     if (result == XPD_STORE_FULL)
-        xpd_fail(&err, XPP_FAULT_LOW_DISK, "", "the disk of the state folder is full; nothing was stored");
+        xpd_fail(&err, XPP_FAULT_LOW_DISK, "",
+                 "the disk of the state folder is full; nothing was stored");
     else if (result == XPD_STORE_OK)
         xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "", "memory is exhausted");
     else
-        xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "", "the state cannot be written; the service restarts");
+        xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "",
+                 "the state cannot be written; the service restarts");
     finish_error(s, &err);
     if (result == XPD_STORE_FATAL)
         xpd_state_lost(b);
@@ -102,7 +107,8 @@ static void store(xpd_submission *s)
     xpd_job *job = xpd_job_create(s->doc, s->resolved);
     xpd_error err = XPD_ERROR_INIT;
 
-    if (!job || (s->key[0] && (!(job->idem_key = strdup(s->key)) || !(job->idem_sha = strdup(s->sha))))) {
+    if (!job ||
+        (s->key[0] && (!(job->idem_key = strdup(s->key)) || !(job->idem_sha = strdup(s->sha))))) {
         xpd_job_unref(job);
         xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "", "memory is exhausted");
         finish_error(s, &err);
@@ -126,8 +132,8 @@ static void verdict(xpd_submission *s)
     json_object_del(scan, "arrays");
     json_object_del(scan, "file");
     xpd_reply_json(s->r, MHD_HTTP_OK,
-                   json_pack("{s:b, s:O, s:o, s:o}", "admitted", 1, "job", s->resolved, "scan", scan, "devices",
-                             s->verdict ? json_incref(s->verdict) : json_array()));
+                   json_pack("{s:b, s:O, s:o, s:o}", "admitted", 1, "job", s->resolved, "scan",
+                             scan, "devices", s->verdict ? json_incref(s->verdict) : json_array()));
     submission_free(s);
 }
 
@@ -155,7 +161,8 @@ static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
     if (positions < 0) {
         xpd_fail(&err, XPP_FAULT_INTERNAL, "", "the reader gave no positions");
         finish_error(s, &err);
-    } else if (!xpd_admit(&s->choice, s->decoded, scan->body, scan->fds[positions], &s->verdict, &err)) {
+    } else if (!xpd_admit(&s->choice, s->decoded, scan->body, scan->fds[positions], &s->verdict,
+                          &err)) {
         finish_error(s, &err);
     } else {
         s->scan = json_incref(scan->body);
@@ -177,7 +184,8 @@ static void look(xpd_submission *s)
         return;
     }
     s->step = WAIT_READER;
-    s->reading = xpd_reading_start(s->b, XPP_IPC_PROBE, s->resolved, s->decoded->output_path, on_scan, s, &err);
+    s->reading = xpd_reading_start(s->b, XPP_IPC_PROBE, s->resolved, s->decoded->output_path,
+                                   on_scan, s, &err);
     if (!s->reading)
         finish_error(s, &err);
 }
@@ -225,9 +233,11 @@ static bool check_output(const xpd_submission *s, xpd_error *err)
         bool mine = job->uid == s->r->caller.uid, over = xpd_state_terminal(job->state);
         if (!path || strcmp(path, s->decoded->output_path) != 0 || (over && (mine || !job->result)))
             continue;
-        return xpd_fail(err, XPP_FAULT_OUTPUT, "/output/path", mine ? "output.path '%s' is the output of job %s, which is not finished; choose another"
-                                                                    : "output.path '%s' belongs to another user's job; choose another",
-                        path, mine ? job->id : "");
+        return xpd_fail(
+            err, XPP_FAULT_OUTPUT, "/output/path",
+            mine ? "output.path '%s' is the output of job %s, which is not finished; choose another"
+                 : "output.path '%s' belongs to another user's job; choose another",
+            path, mine ? job->id : "");
     }
     return true;
 }
@@ -239,18 +249,22 @@ static bool check_room(xpd_broker *b, const xpd_caller *caller, xpd_error *err)
     if (b->stopping)
         return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "the service is stopping");
     if (available < need || b->state_full) {
-        xpd_fail(err, XPP_FAULT_LOW_DISK, "", "the state folder has %lld MiB free; %lld MiB are kept for running jobs", (long long)(available >> 20),
-                 (long long)(need >> 20));
-        err->more = json_pack("{s:I, s:I}", "free_bytes", (json_int_t)available, "required_bytes", (json_int_t)need);
+        xpd_fail(err, XPP_FAULT_LOW_DISK, "",
+                 "the state folder has %lld MiB free; %lld MiB are kept for running jobs",
+                 (long long)(available >> 20), (long long)(need >> 20));
+        err->more = json_pack("{s:I, s:I}", "free_bytes", (json_int_t)available, "required_bytes",
+                              (json_int_t)need);
         return false;
     }
     int64_t mine = (int64_t)xpd_queue_count_user(&b->queue, caller->uid);
     bool own = mine >= b->config.queue_user_max;
     if (own || (int64_t)b->queue.count >= b->config.queue_max) {
         int64_t limit = own ? b->config.queue_user_max : b->config.queue_max;
-        xpd_fail(err, XPP_FAULT_QUEUE_FULL, "", "%lld jobs wait%s; that is the limit", (long long)limit, own ? " for you" : "");
-        err->more = json_pack("{s:I, s:I, s:s}", "limit", (json_int_t)limit, "current", (json_int_t)(own ? mine : (int64_t)b->queue.count),
-                              "scope", own ? "user" : "service");
+        xpd_fail(err, XPP_FAULT_QUEUE_FULL, "", "%lld jobs wait%s; that is the limit",
+                 (long long)limit, own ? " for you" : "");
+        err->more = json_pack("{s:I, s:I, s:s}", "limit", (json_int_t)limit, "current",
+                              (json_int_t)(own ? mine : (int64_t)b->queue.count), "scope",
+                              own ? "user" : "service");
         return false;
     }
     return true;
@@ -271,7 +285,8 @@ static bool read_key(xpd_submission *s, xpd_error *err)
     for (size_t i = 0; good && i < length; i++)
         good = key[i] > 0x20 && key[i] < 0x7f;
     if (!good)
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "Idempotency-Key must be 1 to 255 visible ASCII characters");
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                        "Idempotency-Key must be 1 to 255 visible ASCII characters");
     memcpy(s->key, key, length);
     char *canonical = json_dumps(s->doc, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     if (!canonical)
@@ -284,20 +299,26 @@ static bool read_key(xpd_submission *s, xpd_error *err)
 /* true when the key was used before: the request is answered. */
 static bool replay(xpd_submission *s)
 {
-    const xpd_job *job = s->key[0] ? xpd_table_find_key(&s->b->jobs, s->r->caller.uid, s->key) : NULL;
+    const xpd_job *job =
+        s->key[0] ? xpd_table_find_key(&s->b->jobs, s->r->caller.uid, s->key) : NULL;
 
     if (job && strcmp(job->idem_sha, s->sha) == 0) {
         reply_created(s->r, job, true);
         return true;
     }
     if (job) {
-        xpd_reply_problem(s->r, xpp_problem(XPP_FAULT_IDEMPOTENCY, "this Idempotency-Key was used with another document; use a new one", NULL,
-                                            json_pack("{s:s}", "job", job->id)));
+        xpd_reply_problem(
+            s->r, xpp_problem(XPP_FAULT_IDEMPOTENCY,
+                              "this Idempotency-Key was used with another document; use a new one",
+                              NULL, json_pack("{s:s}", "job", job->id)));
         return true;
     }
     for (const xpd_submission *other = s->b->submissions; s->key[0] && other; other = other->next) {
-        if (other != s && other->r->caller.uid == s->r->caller.uid && strcmp(other->key, s->key) == 0) {
-            xpd_reply_fault(s->r, XPP_FAULT_CONFLICT, "a submission with this Idempotency-Key is being handled; ask again in a moment");
+        if (other != s && other->r->caller.uid == s->r->caller.uid &&
+            strcmp(other->key, s->key) == 0) {
+            xpd_reply_fault(
+                s->r, XPP_FAULT_CONFLICT,
+                "a submission with this Idempotency-Key is being handled; ask again in a moment");
             return true;
         }
     }

@@ -1,5 +1,5 @@
-/* A submission on its way: document, reader, devices, plan, commit, answer.  Nothing is in the queue
- * before its row is on disk.  Loop thread only. */
+/* A submission on its way: document, reader, devices, plan, commit, answer.  Nothing is in the
+ * queue before its row is on disk.  Loop thread only. */
 #ifndef XPD_SUBMIT_H
 #define XPD_SUBMIT_H
 

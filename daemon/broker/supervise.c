@@ -24,7 +24,8 @@ static xpd_child *children;
 void xpd_exit_text(char *out, size_t size, int wait_status)
 {
     if (WIFSIGNALED(wait_status))
-        snprintf(out, size, "was ended by signal %d (%s)", WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+        snprintf(out, size, "was ended by signal %d (%s)", WTERMSIG(wait_status),
+                 strsignal(WTERMSIG(wait_status)));
     else
         snprintf(out, size, "left with status %d", WEXITSTATUS(wait_status));
 }
@@ -54,7 +55,9 @@ static void receive(xpd_child *child, int limit)
                 continue;
         }
         if (result != XPP_IPC_CLOSED) {
-            xpd_log(XPD_LOG_ERROR, NULL, "%s (%d) sent a message that breaks the rules; it is ended", child->name, (int)child->pid);
+            xpd_log(XPD_LOG_ERROR, NULL,
+                    "%s (%d) sent a message that breaks the rules; it is ended", child->name,
+                    (int)child->pid);
             xpd_child_signal(child, SIGKILL);
         }
         close_socket(child);
@@ -67,14 +70,18 @@ static void socket_ready(void *context)
     receive(context, MESSAGES_A_TURN);
 }
 
-bool xpd_child_send(xpd_child *child, xpp_ipc_type type, const json_t *body, const int *fds, int fd_count)
+bool xpd_child_send(xpd_child *child, xpp_ipc_type type, const json_t *body, const int *fds,
+                    int fd_count)
 {
     if (child->source.fd < 0)
         return false;
     xpp_ipc_result result = xpp_ipc_send(child->source.fd, type, body, fds, fd_count);
     if (result != XPP_IPC_OK)
-        xpd_log(XPD_LOG_WARNING, NULL, "%s (%d) does not take message '%s': %s", child->name, (int)child->pid, xpp_ipc_type_name(type),
-                result == XPP_IPC_CLOSED ? "it is gone" : result == XPP_IPC_AGAIN ? "it does not read" : strerror(errno));
+        xpd_log(XPD_LOG_WARNING, NULL, "%s (%d) does not take message '%s': %s", child->name,
+                (int)child->pid, xpp_ipc_type_name(type),
+                result == XPP_IPC_CLOSED  ? "it is gone"
+                : result == XPP_IPC_AGAIN ? "it does not read"
+                                          : strerror(errno));
     return result == XPP_IPC_OK;
 }
 
@@ -88,7 +95,8 @@ static void set_oom_score(pid_t pid, int score)
     if (fd < 0)
         return;
     if (dprintf(fd, "%d\n", score) < 0)
-        xpd_log(XPD_LOG_DEBUG, NULL, "oom_score_adj of %d cannot be set: %s", (int)pid, strerror(errno));
+        xpd_log(XPD_LOG_DEBUG, NULL, "oom_score_adj of %d cannot be set: %s", (int)pid,
+                strerror(errno));
     close(fd);
 }
 
@@ -113,7 +121,8 @@ static int spawn(pid_t *pid, const char *path, char *const *arguments, int socke
         (socket < 0 || (code = posix_spawn_file_actions_adddup2(&actions, socket, 3)) == 0) &&
         (code = posix_spawnattr_setsigmask(&attributes, &none)) == 0 &&
         (code = posix_spawnattr_setsigdefault(&attributes, &defaults)) == 0 &&
-        (code = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF)) == 0)
+        (code = posix_spawnattr_setflags(&attributes,
+                                         POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF)) == 0)
         code = posix_spawn(pid, path, &actions, &attributes, arguments, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
@@ -123,11 +132,13 @@ static int spawn(pid_t *pid, const char *path, char *const *arguments, int socke
 static void kill_now(void *context)
 {
     xpd_child *child = context;
-    xpd_log(XPD_LOG_WARNING, NULL, "%s (%d) does not leave; it is killed", child->name, (int)child->pid);
+    xpd_log(XPD_LOG_WARNING, NULL, "%s (%d) does not leave; it is killed", child->name,
+            (int)child->pid);
     xpd_child_signal(child, SIGKILL);
 }
 
-bool xpd_child_start(xpd_child *child, const char *program, const char *const *arguments, bool socket, int oom_score_adj, xpd_error *err)
+bool xpd_child_start(xpd_child *child, const char *program, const char *const *arguments,
+                     bool socket, int oom_score_adj, xpd_error *err)
 {
     char path[PATH_MAX], *argv[24];
     int pair[2] = {-1, -1}, count = 0;
@@ -151,7 +162,8 @@ bool xpd_child_start(xpd_child *child, const char *program, const char *const *a
         argv[count++] = flag;
         argv[count++] = three;
         if (xpp_ipc_pair(pair) != 0 || fcntl(pair[0], F_SETFL, O_NONBLOCK) != 0) {
-            xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "no socketpair for %s: %s", child->name, strerror(errno));
+            xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "no socketpair for %s: %s", child->name,
+                     strerror(errno));
             goto done;
         }
     }
@@ -159,7 +171,8 @@ bool xpd_child_start(xpd_child *child, const char *program, const char *const *a
     int code = spawn(&child->pid, path, argv, pair[1]);
     if (code) {
         child->pid = 0;
-        xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "'%s' cannot be started: %s", path, strerror(code));
+        xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "'%s' cannot be started: %s", path,
+                 strerror(code));
         goto done;
     }
     set_oom_score(child->pid, oom_score_adj);

@@ -1,6 +1,7 @@
 /* Child processes: started with one end of a socketpair as descriptor 3, watched, stopped, reaped.
  *
- * Messages from a child are untrusted input; one that breaks the rules ends it.  Loop thread only. */
+ * Messages from a child are untrusted input; one that breaks the rules ends it.  Loop thread only.
+ */
 #ifndef XPD_SUPERVISE_H
 #define XPD_SUPERVISE_H
 
@@ -8,8 +9,8 @@
 
 typedef struct xpd_child {
     xpd_broker *b;
-    const char *name; /* "xptycho-worker"; for the log */
-    pid_t pid;        /* 0 = not running */
+    const char *name;  /* "xptycho-worker"; for the log */
+    pid_t pid;         /* 0 = not running */
     xpd_source source; /* our end of the socketpair; fd -1 = none */
     xpd_timer kill_timer;
     /* The message may be emptied (body and descriptors taken); false = it breaks the rules. */
@@ -20,11 +21,13 @@ typedef struct xpd_child {
     struct xpd_child *next, **link;
 } xpd_child;
 
-/* `program` NULL = beside this program; socket false = a child without messages.  argv_rest ends with NULL.
- * oom_score_adj tells the kernel who goes first when memory is short. */
-bool xpd_child_start(xpd_child *child, const char *program, const char *const *arguments, bool socket, int oom_score_adj, xpd_error *err);
+/* `program` NULL = beside this program; socket false = a child without messages.  argv_rest ends
+ * with NULL. oom_score_adj tells the kernel who goes first when memory is short. */
+bool xpd_child_start(xpd_child *child, const char *program, const char *const *arguments,
+                     bool socket, int oom_score_adj, xpd_error *err);
 /* false: the child does not take it (hung or gone). */
-bool xpd_child_send(xpd_child *child, xpp_ipc_type type, const json_t *body, const int *fds, int fd_count);
+bool xpd_child_send(xpd_child *child, xpp_ipc_type type, const json_t *body, const int *fds,
+                    int fd_count);
 void xpd_child_signal(xpd_child *child, int signal_number);
 /* SIGKILL when it is still there after delay_ms. */
 void xpd_child_kill_after(xpd_child *child, int64_t delay_ms);

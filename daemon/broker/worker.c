@@ -36,11 +36,17 @@ static bool on_message(xpd_child *child, xpp_ipc_message *message)
     xpd_worker *w = child->context;
 
     switch (message->type) {
-    case XPP_IPC_HELLO: return take_hello(w, message->body);
-    case XPP_IPC_EVENTS: return xpd_run_events(child->b, message->body);
-    case XPP_IPC_DONE: return xpd_run_done(child->b, message->body);
-    case XPP_IPC_PONG: w->pings_open = 0; return true;
-    default: return false;
+    case XPP_IPC_HELLO:
+        return take_hello(w, message->body);
+    case XPP_IPC_EVENTS:
+        return xpd_run_events(child->b, message->body);
+    case XPP_IPC_DONE:
+        return xpd_run_done(child->b, message->body);
+    case XPP_IPC_PONG:
+        w->pings_open = 0;
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -69,8 +75,10 @@ static void ping(void *context)
     xpd_worker *w = context;
     json_t *body = json_pack("{s:I}", "t", (json_int_t)xpd_now_ms());
 
-    if (w->pings_open >= PINGS_LOST || !body || !xpd_child_send(&w->child, XPP_IPC_PING, body, NULL, 0)) {
-        xpd_log(XPD_LOG_ERROR, NULL, "the worker (%d) does not answer; it is killed", (int)w->child.pid);
+    if (w->pings_open >= PINGS_LOST || !body ||
+        !xpd_child_send(&w->child, XPP_IPC_PING, body, NULL, 0)) {
+        xpd_log(XPD_LOG_ERROR, NULL, "the worker (%d) does not answer; it is killed",
+                (int)w->child.pid);
         xpd_child_signal(&w->child, SIGKILL);
     } else {
         w->pings_open++;
@@ -99,7 +107,12 @@ bool xpd_worker_create(xpd_broker *b)
     xpd_worker *w = calloc(1, sizeof *w);
     if (!w)
         return false;
-    w->child = (xpd_child){.b = b, .name = "xptycho-worker", .source.fd = -1, .on_message = on_message, .on_exit = on_exit_, .context = w};
+    w->child = (xpd_child){.b = b,
+                           .name = "xptycho-worker",
+                           .source.fd = -1,
+                           .on_message = on_message,
+                           .on_exit = on_exit_,
+                           .context = w};
     w->restart = (xpd_timer){.fire = start, .context = w};
     w->ping = (xpd_timer){.fire = ping, .context = w};
     w->backoff_ms = BACKOFF_FIRST_MS;

@@ -1,5 +1,5 @@
-/* The resident worker: started at once, asked whether it lives, replaced when it died.  What it runs
- * is in run.c.  Loop thread only. */
+/* The resident worker: started at once, asked whether it lives, replaced when it died.  What it
+ * runs is in run.c.  Loop thread only. */
 #ifndef XPD_WORKER_H
 #define XPD_WORKER_H
 
@@ -9,7 +9,7 @@
 
 typedef struct xpd_worker {
     xpd_child child;
-    bool ready; /* it said hello */
+    bool ready;          /* it said hello */
     xpd_devices devices; /* of the last hello */
     char build[256];
     xpd_timer restart, ping;

@@ -48,8 +48,9 @@ static inline void write_text(const char *path, const char *text)
 
 static inline xpd_job *small_job(int64_t number, int priority)
 {
-    json_t *doc = json_pack("{s:s, s:i, s:{s:s}, s:{s:i}, s:{s:s}}", "name", "small", "priority", priority, "scan", "path", "/s.h5", "recon",
-                            "iterations", 7, "metadata", "scan", "A");
+    json_t *doc =
+        json_pack("{s:s, s:i, s:{s:s}, s:{s:i}, s:{s:s}}", "name", "small", "priority", priority,
+                  "scan", "path", "/s.h5", "recon", "iterations", 7, "metadata", "scan", "A");
     xpd_job *job = xpd_job_create(doc, doc);
     json_decref(doc);
     assert_non_null(job);

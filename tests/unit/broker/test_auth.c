@@ -40,7 +40,8 @@ static void a_token_is_its_user_and_another_is_nobody(void **state)
     assert_int_equal(caller.uid, 4711);
     assert_string_equal(caller.user, "4711");
     assert_true(xpd_auth_check(auth, &caller, "bearer  secret", -1, &err));
-    static const char *const wrong[] = {"Bearer secre", "Bearer secrett", "Bearer ", "Basic secret", "secret", ""};
+    static const char *const wrong[] = {"Bearer secre", "Bearer secrett", "Bearer ",
+                                        "Basic secret", "secret",         ""};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_false(xpd_auth_check(auth, &caller, wrong[i], -1, &err));
         assert_int_equal(err.fault, XPP_FAULT_UNAUTHENTICATED);
@@ -67,8 +68,10 @@ static void a_peer_without_token_is_its_uid_and_with_a_bad_one_nobody(void **sta
 
 static void broken_token_files_are_refused_with_the_line(void **state)
 {
-    static const char *const broken[] = {"name", "name:0", "name:0:12", "name:0:zz7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
-                                         "a:no-such-user-here:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"};
+    static const char *const broken[] = {
+        "name", "name:0", "name:0:12",
+        "name:0:zz7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        "a:no-such-user-here:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"};
     char path[256], text[512];
     path_in(path, sizeof path, *state, "broken");
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {

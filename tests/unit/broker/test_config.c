@@ -3,7 +3,8 @@
 
 #include "config.h"
 
-static xpd_config_result read_config(xpd_config *config, xpd_error *err, int count, const char *const *arguments)
+static xpd_config_result read_config(xpd_config *config, xpd_error *err, int count,
+                                     const char *const *arguments)
 {
     char *argv[16];
     argv[0] = strdup("xptychod");
@@ -14,8 +15,9 @@ static xpd_config_result read_config(xpd_config *config, xpd_error *err, int cou
         free(argv[i]);
     return result;
 }
-#define READ(config, err, ...)                                                                                         \
-    read_config(config, err, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *[]){__VA_ARGS__})
+#define READ(config, err, ...)                                                                     \
+    read_config(config, err, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),        \
+                (const char *[]){__VA_ARGS__})
 
 static void defaults_are_the_documented_ones(void **state)
 {
@@ -61,8 +63,10 @@ static void the_command_line_goes_over_the_file(void **state)
     xpd_config c;
     xpd_error err = XPD_ERROR_INIT;
     path_in(path, sizeof path, *state, "a.conf");
-    write_text(path, "; comment\n[http]\nport = 9\nhost = a\nhost = b\n[roots]\ndata = /one\ndata = /two\n[worker]\ncpu_threads = 3\n");
-    assert_int_equal(READ(&c, &err, "--config", path, "--port", "10", "--data-root", "/three"), XPD_CONFIG_OK);
+    write_text(path, "; comment\n[http]\nport = 9\nhost = a\nhost = b\n[roots]\ndata = /one\ndata "
+                     "= /two\n[worker]\ncpu_threads = 3\n");
+    assert_int_equal(READ(&c, &err, "--config", path, "--port", "10", "--data-root", "/three"),
+                     XPD_CONFIG_OK);
     assert_int_equal(c.port, 10);
     assert_int_equal(c.worker_cpu_threads, 3);
     assert_int_equal(c.hosts.count, 2);
@@ -157,10 +161,13 @@ static void the_sample_names_every_option_and_no_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_the_documented_ones),         cmocka_unit_test(the_user_has_own_folders_and_all_roots),
-        cmocka_unit_test(the_command_line_goes_over_the_file),      cmocka_unit_test(a_bad_file_is_refused_with_what_is_wrong),
+        cmocka_unit_test(defaults_are_the_documented_ones),
+        cmocka_unit_test(the_user_has_own_folders_and_all_roots),
+        cmocka_unit_test(the_command_line_goes_over_the_file),
+        cmocka_unit_test(a_bad_file_is_refused_with_what_is_wrong),
         cmocka_unit_test(the_sample_names_every_option_and_no_other),
-        cmocka_unit_test(a_missing_file_that_was_named_is_refused), cmocka_unit_test(wrong_usage_names_the_nearest_option),
+        cmocka_unit_test(a_missing_file_that_was_named_is_refused),
+        cmocka_unit_test(wrong_usage_names_the_nearest_option),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

@@ -7,12 +7,16 @@
 #include <sys/mman.h>
 
 static const char cpu_only[] =
-    "{\"devices\": [{\"name\": \"cpu\", \"model\": \"m\", \"absent\": \"\", \"bytes_total\": 1000000000, \"bytes_free\": 900000000, \"threads\": 2},"
-    " {\"name\": \"cuda\", \"model\": \"\", \"absent\": \"built without CUDA\", \"bytes_total\": 0, \"bytes_free\": 0, \"threads\": 0}]}";
-static const char two_gpus[] =
-    "{\"devices\": [{\"name\": \"cpu\", \"model\": \"m\", \"absent\": \"\", \"bytes_total\": 9, \"bytes_free\": 9, \"threads\": 2},"
-    " {\"name\": \"cuda:0\", \"model\": \"g\", \"absent\": \"\", \"bytes_total\": 9, \"bytes_free\": 8, \"threads\": 0},"
-    " {\"name\": \"cuda:1\", \"model\": \"g\", \"absent\": \"\", \"bytes_total\": 9, \"bytes_free\": 7, \"threads\": 0}]}";
+    "{\"devices\": [{\"name\": \"cpu\", \"model\": \"m\", \"absent\": \"\", \"bytes_total\": "
+    "1000000000, \"bytes_free\": 900000000, \"threads\": 2},"
+    " {\"name\": \"cuda\", \"model\": \"\", \"absent\": \"built without CUDA\", \"bytes_total\": "
+    "0, \"bytes_free\": 0, \"threads\": 0}]}";
+static const char two_gpus[] = "{\"devices\": [{\"name\": \"cpu\", \"model\": \"m\", \"absent\": "
+                               "\"\", \"bytes_total\": 9, \"bytes_free\": 9, \"threads\": 2},"
+                               " {\"name\": \"cuda:0\", \"model\": \"g\", \"absent\": \"\", "
+                               "\"bytes_total\": 9, \"bytes_free\": 8, \"threads\": 0},"
+                               " {\"name\": \"cuda:1\", \"model\": \"g\", \"absent\": \"\", "
+                               "\"bytes_total\": 9, \"bytes_free\": 7, \"threads\": 0}]}";
 
 static xpd_devices decoded(const char *text)
 {
@@ -26,7 +30,8 @@ static xpd_devices decoded(const char *text)
 static xpp_job *job_with(const char *devices, const char *model)
 {
     char text[512];
-    snprintf(text, sizeof text, "{\"scan\": {\"path\": \"/s.h5\"}, \"devices\": %s, \"model\": %s}", devices, model);
+    snprintf(text, sizeof text, "{\"scan\": {\"path\": \"/s.h5\"}, \"devices\": %s, \"model\": %s}",
+             devices, model);
     json_t *doc = json_loads(text, 0, NULL);
     json_t *errors = xpp_job_check(doc);
     assert_null(errors);
@@ -78,15 +83,17 @@ static void devices_that_are_not_there_are_refused_with_what_is(void **state)
 {
     (void)state;
     not_chosen(cpu_only, "{\"num_devices\": 2}", "/devices/num_devices", "built without CUDA");
-    not_chosen(cpu_only, "{\"devices\": [\"cuda:3\", \"cuda:0\"]}", "/devices/devices/0", "built without CUDA");
+    not_chosen(cpu_only, "{\"devices\": [\"cuda:3\", \"cuda:0\"]}", "/devices/devices/0",
+               "built without CUDA");
     not_chosen(two_gpus, "{\"num_devices\": 3}", "/devices/num_devices", "cuda:0, cuda:1");
     not_chosen(two_gpus, "{\"devices\": [\"cuda:2\"]}", "/devices/devices/0", "cuda:2");
 }
 
 static void a_hello_that_breaks_the_contract_is_refused(void **state)
 {
-    static const char *const broken[] = {"{}", "{\"devices\": 3}", "{\"devices\": [{}]}", "{\"devices\": [{\"name\": \"\"}]}",
-                                         "{\"devices\": [{\"name\": \"cpu\", \"bytes_free\": -1}]}"};
+    static const char *const broken[] = {
+        "{}", "{\"devices\": 3}", "{\"devices\": [{}]}", "{\"devices\": [{\"name\": \"\"}]}",
+        "{\"devices\": [{\"name\": \"cpu\", \"bytes_free\": -1}]}"};
     (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         xpd_devices devices;
@@ -112,8 +119,9 @@ static int positions_fd(int count, double pitch, bool sealed)
 
 static json_t *scan_of(int frames)
 {
-    return json_pack("{s:i, s:i, s:f, s:f, s:f, s:[{s:s}]}", "frames", frames, "frame_side", 32, "wavelength_m", 1e-10, "detector_distance_m", 1.0,
-                     "detector_pitch_m", 1e-4, "arrays", "name", "positions");
+    return json_pack("{s:i, s:i, s:f, s:f, s:f, s:[{s:s}]}", "frames", frames, "frame_side", 32,
+                     "wavelength_m", 1e-10, "detector_distance_m", 1.0, "detector_pitch_m", 1e-4,
+                     "arrays", "name", "positions");
 }
 
 static void the_plan_admits_what_fits_and_refuses_the_rest_with_numbers(void **state)
@@ -132,14 +140,16 @@ static void the_plan_admits_what_fits_and_refuses_the_rest_with_numbers(void **s
         fail_msg("%s", err.text);
     assert_int_equal(json_array_size(verdict), 2);
     assert_int_equal(json_integer_value(json_object_get(json_array_get(verdict, 0), "frames")), 3);
-    assert_true(json_integer_value(json_object_get(json_array_get(verdict, 0), "bytes_needed")) > 0);
+    assert_true(json_integer_value(json_object_get(json_array_get(verdict, 0), "bytes_needed")) >
+                0);
 
     choice.bytes_free[0] = choice.bytes_free[1] = 1000;
     assert_false(xpd_admit(&choice, job, scan, fd, NULL, &err));
     assert_int_equal(err.fault, XPP_FAULT_NO_DEVICE_MEMORY);
     json_int_t needed = json_integer_value(json_object_get(err.more, "required_bytes"));
     assert_true(needed > 1000);
-    assert_int_equal(json_integer_value(json_object_get(err.more, "shortfall_bytes")), needed - 1000);
+    assert_int_equal(json_integer_value(json_object_get(err.more, "shortfall_bytes")),
+                     needed - 1000);
     xpd_error_release(&err);
 
     choice.count = 7;

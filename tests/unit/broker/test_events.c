@@ -3,8 +3,8 @@
 
 #include "events.h"
 
-#include <sys/resource.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 static xpd_events *opened(const char *path)
@@ -119,7 +119,8 @@ static void foreign_lines_are_passed_over(void **state)
     xpd_cursor c = {.next = 1, .offset = -1};
     xpd_event event;
     path_in(path, sizeof path, *state, "e.ndjson");
-    write_text(path, "garbage\n{\"seq\":1,\"type\":\"log\"}\n{\"x\":3}\n{\"seq\":4,\"type\":\"log\"}\n{\"seq\":2,\"type\":\"log\"}\n");
+    write_text(path, "garbage\n{\"seq\":1,\"type\":\"log\"}\n{\"x\":3}\n{\"seq\":4,\"type\":"
+                     "\"log\"}\n{\"seq\":2,\"type\":\"log\"}\n");
     xpd_events *e = opened(path);
     assert_int_equal(xpd_events_last(e), 4);
     assert_true(xpd_events_next(e, &c, &event));
@@ -212,9 +213,12 @@ static void what_fell_out_of_memory_on_a_full_disk_is_a_gap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_event_comes_once_from_any_start),       cmocka_unit_test(a_reopened_log_goes_on_with_the_next_number),
-        cmocka_unit_test(a_torn_last_line_is_cut_off),                 cmocka_unit_test(end_is_known_after_reopening),
-        cmocka_unit_test(foreign_lines_are_passed_over),               cmocka_unit_test(an_event_that_is_too_long_becomes_a_warning),
+        cmocka_unit_test(every_event_comes_once_from_any_start),
+        cmocka_unit_test(a_reopened_log_goes_on_with_the_next_number),
+        cmocka_unit_test(a_torn_last_line_is_cut_off),
+        cmocka_unit_test(end_is_known_after_reopening),
+        cmocka_unit_test(foreign_lines_are_passed_over),
+        cmocka_unit_test(an_event_that_is_too_long_becomes_a_warning),
         cmocka_unit_test(a_full_disk_delays_lines_and_loses_none_in_memory),
         cmocka_unit_test(what_fell_out_of_memory_on_a_full_disk_is_a_gap),
     };

@@ -5,9 +5,10 @@
 
 static void only_the_listed_moves_are_allowed(void **state)
 {
-    static const char *const moves[] = {"queued starting",  "queued failed",     "queued cancelled", "starting running",
-                                        "starting queued",  "starting failed",   "starting cancelled", "running queued",
-                                        "running succeeded", "running failed",   "running cancelled"};
+    static const char *const moves[] = {
+        "queued starting",   "queued failed",   "queued cancelled",   "starting running",
+        "starting queued",   "starting failed", "starting cancelled", "running queued",
+        "running succeeded", "running failed",  "running cancelled"};
     size_t found = 0;
 
     (void)state;
@@ -15,7 +16,8 @@ static void only_the_listed_moves_are_allowed(void **state)
         for (int to = 0; to < XPD_JOB_STATES; to++) {
             char text[64];
             bool listed = false;
-            snprintf(text, sizeof text, "%s %s", xpd_state_name((xpd_state)from), xpd_state_name((xpd_state)to));
+            snprintf(text, sizeof text, "%s %s", xpd_state_name((xpd_state)from),
+                     xpd_state_name((xpd_state)to));
             for (size_t i = 0; i < sizeof moves / sizeof *moves; i++)
                 listed = listed || strcmp(moves[i], text) == 0;
             found += listed;
@@ -103,7 +105,8 @@ static void a_list_entry_is_without_job_and_metadata(void **state)
     (void)state;
     json_t *whole = xpd_job_document(job, 2, true), *thin = xpd_job_document(job, 2, false);
     assert_non_null(json_object_get(whole, "job"));
-    assert_string_equal(json_string_value(json_object_get(json_object_get(whole, "metadata"), "scan")), "A");
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(whole, "metadata"), "scan")), "A");
     assert_null(json_object_get(thin, "job"));
     assert_null(json_object_get(thin, "metadata"));
     assert_int_equal(json_integer_value(json_object_get(thin, "queue_position")), 2);
@@ -128,9 +131,12 @@ static void progress_that_is_not_finite_is_null(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_the_listed_moves_are_allowed),    cmocka_unit_test(nothing_leaves_a_terminal_state),
-        cmocka_unit_test(state_names_are_found_and_others_not), cmocka_unit_test(row_and_back_is_the_same_job),
-        cmocka_unit_test(a_row_without_sense_makes_no_job),     cmocka_unit_test(a_list_entry_is_without_job_and_metadata),
+        cmocka_unit_test(only_the_listed_moves_are_allowed),
+        cmocka_unit_test(nothing_leaves_a_terminal_state),
+        cmocka_unit_test(state_names_are_found_and_others_not),
+        cmocka_unit_test(row_and_back_is_the_same_job),
+        cmocka_unit_test(a_row_without_sense_makes_no_job),
+        cmocka_unit_test(a_list_entry_is_without_job_and_metadata),
         cmocka_unit_test(progress_that_is_not_finite_is_null),
     };
     xpp_init();

@@ -46,15 +46,18 @@ static size_t check_arguments(const json_t *doc, const json_t *operation, const 
 {
     size_t count = 0, i;
     json_t *parameter;
-    json_array_foreach(json_object_get(operation, "parameters"), i, parameter) {
+    json_array_foreach (json_object_get(operation, "parameters"), i, parameter) {
         const char *reference = json_string_value(json_object_get(parameter, "$ref"));
         if (reference)
-            parameter = json_object_get(json_object_get(json_object_get(doc, "components"), "parameters"), strrchr(reference, '/') + 1);
+            parameter =
+                json_object_get(json_object_get(json_object_get(doc, "components"), "parameters"),
+                                strrchr(reference, '/') + 1);
         if (strcmp(json_string_value(json_object_get(parameter, "in")), "query") != 0)
             continue;
         count++;
         if (!has_argument(route, json_string_value(json_object_get(parameter, "name"))))
-            fail_msg("%s %s does not take '%s'", route->method, route->path, json_string_value(json_object_get(parameter, "name")));
+            fail_msg("%s %s does not take '%s'", route->method, route->path,
+                     json_string_value(json_object_get(parameter, "name")));
     }
     return count;
 }
@@ -64,8 +67,8 @@ static void every_operation_of_openapi_is_a_route_with_its_arguments(void **stat
     json_t *doc = document(), *item, *operation;
     const char *path, *method;
     (void)state;
-    json_object_foreach(json_object_get(doc, "paths"), path, item) {
-        json_object_foreach(item, method, operation) {
+    json_object_foreach (json_object_get(doc, "paths"), path, item) {
+        json_object_foreach (item, method, operation) {
             const xpd_route *route = NULL;
             if (strcmp(method, "parameters") == 0)
                 continue;

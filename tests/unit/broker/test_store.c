@@ -142,7 +142,8 @@ static void a_damaged_file_is_refused_by_name(void **state)
     xpd_error err = XPD_ERROR_INIT;
 
     path_in(path, sizeof path, *state, "noise.db");
-    write_text(path, "this is not a database, this is not a database, this is not a database, this is not a database, this is not");
+    write_text(path, "this is not a database, this is not a database, this is not a database, this "
+                     "is not a database, this is not");
     assert_false(xpd_store_open(&store, path, &err));
     assert_non_null(strstr(err.text, path));
 }
@@ -231,7 +232,8 @@ static void a_full_disk_is_told_and_what_was_there_stays(void **state)
     }
     assert_int_equal(result, XPD_STORE_FULL + 1);
     assert_true(stored > 5);
-    assert_int_equal(sqlite3_exec(db, "PRAGMA max_page_count = 100000", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "PRAGMA max_page_count = 100000", NULL, NULL, NULL),
+                     SQLITE_OK);
     xpd_job *job = small_job(1000, 0);
     put(store, job); /* room again: the service goes on without a restart */
     xpd_job_unref(job);
@@ -246,9 +248,12 @@ static void a_full_disk_is_told_and_what_was_there_stays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_come_back_in_order_with_their_last_state), cmocka_unit_test(deleted_rows_are_gone),
-        cmocka_unit_test(a_second_opener_is_refused),                    cmocka_unit_test(a_newer_version_is_refused),
-        cmocka_unit_test(a_damaged_file_is_refused_by_name),             cmocka_unit_test(a_full_disk_is_told_and_what_was_there_stays),
+        cmocka_unit_test(rows_come_back_in_order_with_their_last_state),
+        cmocka_unit_test(deleted_rows_are_gone),
+        cmocka_unit_test(a_second_opener_is_refused),
+        cmocka_unit_test(a_newer_version_is_refused),
+        cmocka_unit_test(a_damaged_file_is_refused_by_name),
+        cmocka_unit_test(a_full_disk_is_told_and_what_was_there_stays),
         cmocka_unit_test(kill_9_in_mid_write_loses_nothing_acknowledged),
     };
     xpp_init();

@@ -49,7 +49,8 @@ static void run(const char *path, seen *s, xpd_broker *b, xpd_child *child)
     xpd_error err = XPD_ERROR_INIT;
     memset(b, 0, sizeof *b);
     assert_true(xpd_loop_init(&b->loop));
-    *child = (xpd_child){.b = b, .name = "child", .on_message = on_message, .on_exit = on_exit_, .context = s};
+    *child = (xpd_child){
+        .b = b, .name = "child", .on_message = on_message, .on_exit = on_exit_, .context = s};
     if (!xpd_child_start(child, path, NULL, true, 0, &err))
         fail_msg("%s", err.text);
 }
@@ -73,7 +74,9 @@ static void the_socket_is_descriptor_3_and_the_status_is_told(void **state)
     char path[256];
     seen s = {0};
     xpd_child child;
-    script(path, sizeof path, *state, "#!/bin/sh\n[ \"$1\" = --socket ] && [ \"$2\" = 3 ] && [ -S /proc/self/fd/3 ] && exit 7\nexit 8\n");
+    script(path, sizeof path, *state,
+           "#!/bin/sh\n[ \"$1\" = --socket ] && [ \"$2\" = 3 ] && [ -S /proc/self/fd/3 ] && exit "
+           "7\nexit 8\n");
     run(path, &s, &broker, &child);
     until_exit(&s);
     assert_true(WIFEXITED(s.status));
@@ -150,7 +153,8 @@ static void one_that_does_not_leave_is_killed(void **state)
     char path[256];
     seen s = {0};
     xpd_child child;
-    script(path, sizeof path, *state, "#!/bin/sh\ntrap '' TERM\nexec 3>&-\nwhile :; do read line; done\n");
+    script(path, sizeof path, *state,
+           "#!/bin/sh\ntrap '' TERM\nexec 3>&-\nwhile :; do read line; done\n");
     run(path, &s, &broker, &child);
     xpd_child_kill_after(&child, 50);
     while (xpd_timer_armed(&child.kill_timer))
