@@ -63,18 +63,6 @@ xpe_status xpd_reader_start(xpd_reader *out, xpe_error *err)
     return XPE_OK;
 }
 
-xpe_status xpd_reader_send(xpd_reader *reader, json_t *body, xpe_error *err)
-{
-    xpp_ipc_result result =
-        body ? xpp_ipc_send(reader->socket, XPP_IPC_READ, body, NULL, 0) : XPP_IPC_FAILED;
-
-    json_decref(body);
-    if (result != XPP_IPC_OK)
-        return xpe_fail(err, XPE_INTERNAL, "",
-                        "cannot ask xptycho-reader (pid %d): it may have died", (int)reader->pid);
-    return XPE_OK;
-}
-
 static xpe_status died(xpd_reader *reader, xpe_error *err)
 {
     int status = 0;
@@ -90,6 +78,20 @@ static xpe_status died(xpd_reader *reader, xpe_error *err)
     return xpe_fail(err, XPE_INTERNAL, "/scan/path",
                     "xptycho-reader ended without an answer (exit %d)",
                     WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+}
+
+xpe_status xpd_reader_send(xpd_reader *reader, json_t *body, xpe_error *err)
+{
+    xpp_ipc_result result =
+        body ? xpp_ipc_send(reader->socket, XPP_IPC_READ, body, NULL, 0) : XPP_IPC_FAILED;
+
+    json_decref(body);
+    if (result == XPP_IPC_CLOSED) /* it may end before it is asked: the status says more than the socket */
+        return died(reader, err);
+    if (result != XPP_IPC_OK)
+        return xpe_fail(err, XPE_INTERNAL, "",
+                        "cannot ask xptycho-reader (pid %d): errno %d", (int)reader->pid, errno);
+    return XPE_OK;
 }
 
 xpe_status xpd_reader_receive(xpp_ipc_message *out, xpd_reader *reader, int interrupt,
