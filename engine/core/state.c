@@ -216,6 +216,21 @@ static xpe_status bytes_free_of(int64_t *out, const char *name, const xpe_device
     return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "no device is called '%s'; there is %s", name, names[0] ? names : "none");
 }
 
+/* Adds what the backend takes beside buffers and sums to the account of every shard. */
+static xpe_status count_work(xpe_run *run, const xpe_device_list *devices, xpe_error *err)
+{
+    xpe_status st = XPE_OK;
+
+    for (int g = 0; st == XPE_OK && run->backend->work_bytes && g < devices->count; g++) {
+        xpe_plan_shard *s = &run->plan->shards[g];
+        int64_t work = 0;
+        st = run->backend->work_bytes(&work, devices->names[g], run->n, run->modes_max, s->frames, run->known,
+                                      devices->count == 1, err);
+        s->bytes += work;
+    }
+    return st;
+}
+
 static xpe_status admit(xpe_run *run, const xpe_device_list *devices, xpe_error *err)
 {
     xpe_device_info info[80];
@@ -228,6 +243,7 @@ static xpe_status admit(xpe_run *run, const xpe_device_list *devices, xpe_error 
     XPE_TRY(xpe_new(&bytes_free, (size_t)devices->count, sizeof *bytes_free, err));
     for (int g = 0; g < devices->count; g++)
         XPE_TRY(bytes_free_of(&bytes_free[g], devices->names[g], info, count, err));
+    XPE_TRY(count_work(run, devices, err)); /* plans transforms, so only on devices that are there */
     XPE_TRY(xpe_plan_admit(run->plan, devices->names, bytes_free, err));
 done:
     free(bytes_free);
