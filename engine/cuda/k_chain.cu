@@ -490,8 +490,8 @@ XPE_KERNEL(k_rows_back, k_back_args)
                 POINTS(r)
                 {
                     xpe_c32 w = xpe_back_value(&p, p.chunk.frame + c, xpe_row_pixel(tile, l, n, r), XPE_MINE(x, t)[r]);
-                    XPE_MINE(re, t)[r] += xpe_fix(w.re, p.unit.magic, p.unit.bias);
-                    XPE_MINE(im, t)[r] += xpe_fix(w.im, p.unit.magic, p.unit.bias);
+                    XPE_MINE(re, t)[r] = xpe_fix_add(XPE_MINE(re, t)[r], xpe_fix(w.re, p.unit.magic, p.unit.bias));
+                    XPE_MINE(im, t)[r] = xpe_fix_add(XPE_MINE(im, t)[r], xpe_fix(w.im, p.unit.magic, p.unit.bias));
                 }
             }
         }

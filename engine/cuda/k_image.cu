@@ -98,7 +98,7 @@ XPE_KERNEL(k_add, k_add_args)
         XPE_THREADS(t)
         {
             for (int64_t i = b * 4 * XPE_BLOCK + t; i < end; i += XPE_BLOCK)
-                p.to[i] += p.from[i];
+                p.to[i] = xpe_fix_add(p.to[i], p.from[i]);
         }
     }
 }

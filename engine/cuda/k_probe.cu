@@ -95,8 +95,8 @@ XPE_KERNEL(k_deviation, k_deviation_args)
                 int64_t at = g.mode * plane + i;
                 for (int64_t c = g.begin; c < g.end; c++) {
                     xpe_c32 s = p.copies.s[(g.mode * p.chunk.block + p.chunk.frame + c) * plane + i];
-                    sum += xpe_fix(xpe_deviation(xpe_advance(s, p.copies.u[at], p.copies.two_rho), p.copies.d[at]),
-                                   unit.magic, unit.bias);
+                    float x = xpe_deviation(xpe_advance(s, p.copies.u[at], p.copies.two_rho), p.copies.d[at]);
+                    sum = xpe_fix_add(sum, xpe_fix(x, unit.magic, unit.bias));
                 }
                 XPE_ADD64(p.sum + at, sum);
             }
@@ -151,8 +151,8 @@ XPE_KERNEL(k_back, k_back_args)
             int64_t re = 0, im = 0;
             for (int64_t c = g.begin; i < plane && c < g.end; c++) {
                 xpe_c32 w = xpe_back_value(&p, p.chunk.frame + c, i, p.field[c * plane + i]);
-                re += xpe_fix(w.re, p.unit.magic, p.unit.bias);
-                im += xpe_fix(w.im, p.unit.magic, p.unit.bias);
+                re = xpe_fix_add(re, xpe_fix(w.re, p.unit.magic, p.unit.bias));
+                im = xpe_fix_add(im, xpe_fix(w.im, p.unit.magic, p.unit.bias));
             }
             if (i < plane)
                 xpe_add_sum(p.sum, i, re, im);

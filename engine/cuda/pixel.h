@@ -93,11 +93,11 @@ XPE_DEVICE int32_t xpe_store_copy(const k_copies_store_args *p, int k, int64_t f
     k_unit unit_r = p->unit_r[k], unit_s = p->unit_s[k];
     xpe_c32 s = p->s[at], r = xpe_divided(t, p->image[xpe_place_of(p->place, f, p->chunk.n, i)], p->patch_eps, p->factor);
 
-    sums->s_re += xpe_fix(s.re, unit_s.magic, unit_s.bias);
-    sums->s_im += xpe_fix(s.im, unit_s.magic, unit_s.bias);
+    sums->s_re = xpe_fix_add(sums->s_re, xpe_fix(s.re, unit_s.magic, unit_s.bias));
+    sums->s_im = xpe_fix_add(sums->s_im, xpe_fix(s.im, unit_s.magic, unit_s.bias));
     r = xpe_blend(s, r, p->one_minus_alpha);
-    sums->r_re += xpe_fix(r.re, unit_r.magic, unit_r.bias);
-    sums->r_im += xpe_fix(r.im, unit_r.magic, unit_r.bias);
+    sums->r_re = xpe_fix_add(sums->r_re, xpe_fix(r.re, unit_r.magic, unit_r.bias));
+    sums->r_im = xpe_fix_add(sums->r_im, xpe_fix(r.im, unit_r.magic, unit_r.bias));
     s = xpe_retreat(s, r, p->two_rho);
     p->s[at] = s;
     return xpe_order_bits(xpe_energy(s));
