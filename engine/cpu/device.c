@@ -27,7 +27,7 @@ void *xpe_cpu_alloc(xpe_team *team, size_t bytes)
 {
     size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : XPE_CACHE_LINE;
     size_t size = bytes ? (bytes + XPE_CACHE_LINE - 1) / XPE_CACHE_LINE * XPE_CACHE_LINE : XPE_CACHE_LINE;
-    void *p = size < bytes ? NULL : aligned_alloc(align, size);
+    void *p = size < bytes ? NULL : aligned_alloc(align, (size + align - 1) / align * align);
 
     if (!p)
         return NULL;
