@@ -1,17 +1,19 @@
-/* The one interface between the iteration (engine/core) and what computes it (engine/cpu, engine/cuda).
+/* The one interface between the iteration (engine/core) and what computes it (engine/cpu,
+ * engine/cuda).
  *
- * A team is the devices of one run.  Work is enqueued on a device, runs in the order of that device's
- * queue, and is done after xpe_wait; different devices run side by side.  Copies between devices are
- * enqueued on the destination, and core waits before it makes one.  Buffers are handles of one device,
- * zeroed when made; no address is seen outside the backend's folder but the host memory passed in.
+ * A team is the devices of one run.  Work is enqueued on a device, runs in the order of that
+ * device's queue, and is done after xpe_wait; different devices run side by side.  Copies between
+ * devices are enqueued on the destination, and core waits before it makes one.  Buffers are handles
+ * of one device, zeroed when made; no address is seen outside the backend's folder but the host
+ * memory passed in.
  *
- * Core calls through the table; every entry is required.  Arguments of an operation are one struct with
- * named fields; the struct is copied when the operation is enqueued, host arrays it points at must live until
- * the next wait.
+ * Core calls through the table; every entry is required.  Arguments of an operation are one struct
+ * with named fields; the struct is copied when the operation is enqueued, host arrays it points at
+ * must live until the next wait.
  *
- * Probe-like arrays (modes, copies, their sums) are held times the checkerboard (-1)^(row + column):
- * the FFT shift of the detector is thereby folded into them and nothing is ever moved for it.
- * Amplitudes lie in whatever order the backend likes; xpe_op_amplitudes makes them. */
+ * Probe-like arrays (modes, copies, their sums) are held times the checkerboard (-1)^(row +
+ * column): the FFT shift of the detector is thereby folded into them and nothing is ever moved for
+ * it. Amplitudes lie in whatever order the backend likes; xpe_op_amplitudes makes them. */
 #ifndef XPE_BACKEND_H
 #define XPE_BACKEND_H
 
@@ -32,27 +34,28 @@ typedef struct xpe_batch {
     int64_t block; /* frames of the whole block */
 } xpe_batch;
 
-/* Counts to amplitudes: y = sqrt(max(counts, 0)), -1 where masked (algorithm.md 3, "Masked pixels"). */
+/* Counts to amplitudes: y = sqrt(max(counts, 0)), -1 where masked (algorithm.md 3, "Masked
+ * pixels"). */
 typedef struct xpe_amplitude_args {
-    const void *frames;    /* host, [J][n][n] of type */
+    const void *frames; /* host, [J][n][n] of type */
     xpe_type type;
-    const uint8_t *mask;   /* host, or NULL */
+    const uint8_t *mask; /* host, or NULL */
     bool mask_per_frame;
-    double saturation;     /* 0 = none */
-    const int64_t *order;  /* host, [block] original frame numbers */
-    xpe_buffer *y;         /* [block][n][n] float, the backend's order */
-    xpe_buffer *energy;    /* [block] double: sum of y^2 over unmasked pixels */
-    xpe_buffer *masked;    /* [block] int64: masked pixels */
+    double saturation;    /* 0 = none */
+    const int64_t *order; /* host, [block] original frame numbers */
+    xpe_buffer *y;        /* [block][n][n] float, the backend's order */
+    xpe_buffer *energy;   /* [block] double: sum of y^2 over unmasked pixels */
+    xpe_buffer *masked;   /* [block] int64: masked pixels */
     xpe_batch batch;
 } xpe_amplitude_args;
 
 /* What the image sums of a pass are made of, and whether the iteration before is finished first. */
 enum {
-    XPE_FIT_ERROR = 1,     /* step 7 with image and modes */
-    XPE_FIT_UPDATE = 2,    /* step 2: v += 2 rho z */
-    XPE_FIT_PATCH = 4,     /* step 1 */
-    XPE_FIT_SUM_V = 8,     /* also sum |d_k|^kappa v_j */
-    XPE_FIT_SUM_L = 16     /* also sum |d_k|^kappa; alone: nothing else is touched */
+    XPE_FIT_ERROR = 1,  /* step 7 with image and modes */
+    XPE_FIT_UPDATE = 2, /* step 2: v += 2 rho z */
+    XPE_FIT_PATCH = 4,  /* step 1 */
+    XPE_FIT_SUM_V = 8,  /* also sum |d_k|^kappa v_j */
+    XPE_FIT_SUM_L = 16  /* also sum |d_k|^kappa; alone: nothing else is touched */
 };
 
 /* One trip over the frames: step 7 of an iteration, its step 2, and step 1 of the next. */
@@ -60,8 +63,8 @@ typedef struct xpe_fit_args {
     int flags, modes;
     xpe_batch batch;
     float one_minus_alpha, two_rho;
-    int64_t cols;              /* of the object grid */
-    const xpe_buffer *first;   /* [block][2] int32, relative to the window */
+    int64_t cols;            /* of the object grid */
+    const xpe_buffer *first; /* [block][2] int32, relative to the window */
     const xpe_buffer *y;
     xpe_buffer *v;             /* [block][n][n] */
     const xpe_buffer *image;   /* [window rows][cols]: x-bar, for XPE_FIT_ERROR */
@@ -71,16 +74,16 @@ typedef struct xpe_fit_args {
     const xpe_buffer *weight;  /* [modes][n][n] float: |d_k|^kappa */
     xpe_sums *sums;            /* W = sum weight w; V; L, a set a mode */
     const xpe_unit *unit_w, *unit_v, *unit_l; /* host, [modes] */
-    xpe_buffer *misfit;        /* [block] double: sum over pixels of the squared misfit */
-    xpe_buffer *v_energy;      /* [block] float: max |v|^2 after the trip */
+    xpe_buffer *misfit;   /* [block] double: sum over pixels of the squared misfit */
+    xpe_buffer *v_energy; /* [block] float: max |v|^2 after the trip */
 } xpe_fit_args;
 
 /* What happens to a probe copy as it is read: s <- s + 2 rho u (step 5), then outliers (step 6). */
 typedef struct xpe_copy_state {
-    xpe_buffer *s;              /* [modes][block][n][n] */
-    bool pending;               /* false: taken as it is */
-    const xpe_buffer *u;        /* [modes][n][n] */
-    const xpe_buffer *d;        /* [modes][n][n] */
+    xpe_buffer *s;               /* [modes][block][n][n] */
+    bool pending;                /* false: taken as it is */
+    const xpe_buffer *u;         /* [modes][n][n] */
+    const xpe_buffer *d;         /* [modes][n][n] */
     const xpe_buffer *deviation; /* [modes][n][n] float: m_k, zeros already replaced */
     float two_rho;
 } xpe_copy_state;
@@ -94,18 +97,18 @@ typedef struct xpe_probe_args {
     float patch_eps;
     int64_t cols;
     const xpe_buffer *first, *y, *image, *probe; /* as in xpe_fit_args */
-    xpe_sums *sums;           /* R = sum r, S = sum s before the step, a set a mode */
+    xpe_sums *sums;                  /* R = sum r, S = sum s before the step, a set a mode */
     const xpe_unit *unit_r, *unit_s; /* host, [modes] */
-    xpe_buffer *s_energy;     /* [modes][block] float: max |s|^2 after the step */
+    xpe_buffer *s_energy;            /* [modes][block] float: max |s|^2 after the step */
 } xpe_probe_args;
 
 /* Step 6: sums of |s - d| with the pending step 5. */
 typedef struct xpe_deviation_args {
     int modes;
     xpe_batch batch;
-    xpe_copy_state copy;      /* copy.d = the new modes */
-    xpe_sums *sums;           /* D = sum |s - d| */
-    const xpe_unit *unit;     /* host, [modes] */
+    xpe_copy_state copy;  /* copy.d = the new modes */
+    xpe_sums *sums;       /* D = sum |s - d| */
+    const xpe_unit *unit; /* host, [modes] */
 } xpe_deviation_args;
 
 /* Does the pending steps 5 and 6 now, then multiplies by `scale`. */
@@ -149,8 +152,8 @@ typedef struct xpe_search_args {
     int modes, max_shift;
     xpe_batch batch;
     const xpe_buffer *first, *y, *image, *probe;
-    int64_t rows, cols;   /* of the window */
-    xpe_buffer *misfit;   /* [block][(2 m + 1)^2] double, row-major shifts */
+    int64_t rows, cols; /* of the window */
+    xpe_buffer *misfit; /* [block][(2 m + 1)^2] double, row-major shifts */
 } xpe_search_args;
 
 /* Averages on a band (algorithm.md 3, steps 1 and 2), in double precision:
@@ -177,9 +180,9 @@ typedef struct xpe_average_args {
 typedef struct xpe_unfix_args {
     int modes, components; /* 1: L; 2: V */
     int64_t rows, cols;
-    const xpe_unit *unit;  /* host, [modes] */
-    const xpe_buffer *sum; /* [modes][rows][cols][components] int64 */
-    xpe_buffer *out;       /* the same in double */
+    const xpe_unit *unit;   /* host, [modes] */
+    const xpe_buffer *sum;  /* [modes][rows][cols][components] int64 */
+    xpe_buffer *out;        /* the same in double */
     xpe_buffer *row_energy; /* [modes][rows] double, or NULL */
 } xpe_unfix_args;
 
@@ -198,9 +201,9 @@ typedef struct xpe_mode_average_args {
 typedef struct xpe_mode_deviation_args {
     int modes;
     double num_frames;
-    const xpe_unit *unit;    /* host, [modes] */
-    const xpe_buffer *sum;   /* [modes][n][n] int64 */
-    xpe_buffer *deviation;   /* [modes][n][n] float */
+    const xpe_unit *unit;  /* host, [modes] */
+    const xpe_buffer *sum; /* [modes][n][n] int64 */
+    xpe_buffer *deviation; /* [modes][n][n] float */
 } xpe_mode_deviation_args;
 
 /* Energies of the modes, by rows. */
@@ -217,7 +220,8 @@ typedef struct xpe_mode_derive_args {
     const double *share, *eps; /* host, [modes]: w_k and the guards of d_k */
     const xpe_buffer *d;
     xpe_buffer *probe, *divider, *weight; /* as in xpe_fit_args */
-    /* [modes][n][3] double: max |d_k|^2, max |d_k|^kappa, max |d_k|^kappa sum_m w_m |d_m| / (|d_m|^2 + eps_m) */
+    /* [modes][n][3] double: max |d_k|^2, max |d_k|^kappa, max |d_k|^kappa sum_m w_m |d_m| /
+     * (|d_m|^2 + eps_m) */
     xpe_buffer *row_max;
 } xpe_mode_derive_args;
 
@@ -228,7 +232,7 @@ typedef struct xpe_sums_desc {
     int modes;
     bool complex_a, complex_b, real; /* which arrays exist */
     int64_t rows, cols;              /* of the window, or n, n for probe sums */
-    const int32_t *first;            /* host, [block][2] relative to the window, or NULL for probe sums */
+    const int32_t *first; /* host, [block][2] relative to the window, or NULL for probe sums */
     int64_t block, n;
 } xpe_sums_desc;
 
@@ -236,29 +240,35 @@ typedef struct xpe_backend {
     const char *name;
     size_t (*list)(xpe_device_info *out, size_t max);
     int64_t (*amplitude_bytes)(int64_t n); /* of one frame in the backend's order */
-    /* Memory that a run takes on the named device beside its buffers and sums, for a block of so many frames; alone: the
-     * only device of the run.  Optional: NULL means none that is worth counting. */
-    xpe_status (*work_bytes)(int64_t *out, const char *device, int64_t n, int modes, int64_t frames, bool known, bool alone,
-                             xpe_error *err);
-    xpe_status (*open)(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes, xpe_error *err);
+    /* Memory that a run takes on the named device beside its buffers and sums, for a block of so
+     * many frames; alone: the only device of the run.  Optional: NULL means none that is worth
+     * counting. */
+    xpe_status (*work_bytes)(int64_t *out, const char *device, int64_t n, int modes, int64_t frames,
+                             bool known, bool alone, xpe_error *err);
+    xpe_status (*open)(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes,
+                       xpe_error *err);
     void (*close)(xpe_team *team);
     xpe_status (*wait)(xpe_team *team, xpe_error *err);
-    /* Unnormalised 2-D transform of a host field [n][n], in place, double precision, done on return. */
+    /* Unnormalised 2-D transform of a host field [n][n], in place, double precision, done on
+     * return. */
     xpe_status (*transform)(xpe_c64 *field, int64_t n, int sign, xpe_error *err);
 
-    xpe_status (*buffer_create)(xpe_buffer **out, xpe_team *team, int device, size_t bytes, xpe_error *err);
+    xpe_status (*buffer_create)(xpe_buffer **out, xpe_team *team, int device, size_t bytes,
+                                xpe_error *err);
     void (*buffer_destroy)(xpe_buffer *buffer);
     void (*upload)(xpe_team *team, xpe_buffer *to, size_t offset, const void *from, size_t bytes);
     void (*download)(xpe_team *team, void *to, const xpe_buffer *from, size_t offset, size_t bytes);
-    void (*copy)(xpe_team *team, xpe_buffer *to, size_t to_offset, const xpe_buffer *from, size_t from_offset,
-                 size_t bytes);
+    void (*copy)(xpe_team *team, xpe_buffer *to, size_t to_offset, const xpe_buffer *from,
+                 size_t from_offset, size_t bytes);
 
-    xpe_status (*sums_create)(xpe_sums **out, xpe_team *team, int device, const xpe_sums_desc *desc, xpe_error *err);
+    xpe_status (*sums_create)(xpe_sums **out, xpe_team *team, int device, const xpe_sums_desc *desc,
+                              xpe_error *err);
     void (*sums_destroy)(xpe_sums *sums);
     void (*sums_clear)(xpe_team *team, int device, xpe_sums *sums);
     /* Adds rows [row, row + rows) of the window's sum to `to` (int64), which starts at to_row. */
-    void (*sums_gather)(xpe_team *team, xpe_buffer *to, int device, size_t to_offset, const xpe_sums *sums, int mode,
-                        xpe_sum_array array, int64_t row, int64_t rows);
+    void (*sums_gather)(xpe_team *team, xpe_buffer *to, int device, size_t to_offset,
+                        const xpe_sums *sums, int mode, xpe_sum_array array, int64_t row,
+                        int64_t rows);
     void (*zero)(xpe_team *team, xpe_buffer *buffer);
 
     void (*amplitudes)(xpe_team *team, int device, const xpe_amplitude_args *args);
@@ -281,7 +291,9 @@ typedef struct xpe_backend {
     void (*stats)(const xpe_team *team, xpe_run_stats *out);
 } xpe_backend;
 
-/* The backend that serves the device names, all of one kind, or a refusal that says why there is none. */
-XPE_MUST_CHECK xpe_status xpe_backend_find(const xpe_backend **out, const xpe_device_list *devices, xpe_error *err);
+/* The backend that serves the device names, all of one kind, or a refusal that says why there is
+ * none. */
+XPE_MUST_CHECK xpe_status xpe_backend_find(const xpe_backend **out, const xpe_device_list *devices,
+                                           xpe_error *err);
 
 #endif

@@ -1,5 +1,6 @@
-/* Names of devices to backends, and the reason why one is missing.  Compiled with the backend that a
- * program links (XPE_WITH_CPU, XPE_WITH_CUDA), because the two workers must not link each other's transforms. */
+/* Names of devices to backends, and the reason why one is missing.  Compiled with the backend that
+ * a program links (XPE_WITH_CPU, XPE_WITH_CUDA), because the two workers must not link each other's
+ * transforms. */
 #include "backend.h"
 
 #include <stdio.h>
@@ -37,7 +38,8 @@ static const kind *find(const char *name)
 {
     for (size_t i = 0; i < KINDS; i++) {
         size_t length = strlen(kinds[i].prefix);
-        if (strncmp(name, kinds[i].prefix, length) == 0 && (name[length] == 0 || name[length] == ':'))
+        if (strncmp(name, kinds[i].prefix, length) == 0 &&
+            (name[length] == 0 || name[length] == ':'))
             return &kinds[i];
     }
     return NULL;
@@ -49,7 +51,8 @@ size_t xpe_devices_list(xpe_device_info *out, size_t max)
 
     for (size_t i = 0; i < KINDS; i++) {
         if (kinds[i].backend) {
-            count += kinds[i].backend->list(out + (count < max ? count : max), count < max ? max - count : 0);
+            count += kinds[i].backend->list(out + (count < max ? count : max),
+                                            count < max ? max - count : 0);
             continue;
         }
         if (count < max) {
@@ -68,17 +71,21 @@ xpe_status xpe_backend_find(const xpe_backend **out, const xpe_device_list *devi
 
     *out = NULL;
     if (devices->count < 1)
-        return xpe_fail(err, XPE_INVALID, "/devices", "no device was named; name at least one, for instance \"cpu\"");
+        return xpe_fail(err, XPE_INVALID, "/devices",
+                        "no device was named; name at least one, for instance \"cpu\"");
     for (int i = 0; i < devices->count; i++) {
         const kind *k = find(devices->names[i]);
         if (!k)
-            return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "no device is called '%s'; use \"cpu\" or \"cuda:0\"",
+            return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices",
+                            "no device is called '%s'; use \"cpu\" or \"cuda:0\"",
                             devices->names[i]);
         if (!k->backend)
-            return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "device '%s' cannot be used: %s; use \"cpu\"",
-                            devices->names[i], k->absent);
+            return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices",
+                            "device '%s' cannot be used: %s; use \"cpu\"", devices->names[i],
+                            k->absent);
         if (first && k != first)
-            return xpe_fail(err, XPE_INVALID, "/devices/devices", "'%s' and '%s' cannot work on one job; name devices of one kind",
+            return xpe_fail(err, XPE_INVALID, "/devices/devices",
+                            "'%s' and '%s' cannot work on one job; name devices of one kind",
                             devices->names[0], devices->names[i]);
         first = k;
     }

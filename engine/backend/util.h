@@ -1,4 +1,5 @@
-/* Small helpers of the engine, beside what core and backends share: the error jump, checked sizes, heap memory. */
+/* Small helpers of the engine, beside what core and backends share: the error jump, checked sizes,
+ * heap memory. */
 #ifndef XPE_UTIL_H
 #define XPE_UTIL_H
 
@@ -20,7 +21,8 @@ static inline xpe_status xpe_new(void *out, size_t count, size_t size, xpe_error
     void *p = calloc(count ? count : 1, size ? size : 1);
     *(void **)out = p;
     if (!p)
-        return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %.1f MiB more were needed",
+        return xpe_fail(err, XPE_NO_MEMORY, "",
+                        "host memory is exhausted: %.1f MiB more were needed",
                         (double)count * (double)size / 1048576.0);
     return XPE_OK;
 }

@@ -1,14 +1,16 @@
-/* A run that can be saved at an iteration boundary and taken up again with the same bits, on any number of
- * devices.
+/* A run that can be saved at an iteration boundary and taken up again with the same bits, on any
+ * number of devices.
  *
- * A step normally runs one trip ahead (state.h).  xpe_run_hold makes the next step stop short: it takes its
- * data error but leaves step 1 of the following iteration undone, so that no sums are on their way and the
- * state is patches, copies, modes, images and a few numbers.  The step after that does what is due first;
- * the units of its sums come from the same bounds, so the bits are those of a run that was never held.
+ * A step normally runs one trip ahead (state.h).  xpe_run_hold makes the next step stop short: it
+ * takes its data error but leaves step 1 of the following iteration undone, so that no sums are on
+ * their way and the state is patches, copies, modes, images and a few numbers.  The step after that
+ * does what is due first; the units of its sums come from the same bounds, so the bits are those of
+ * a run that was never held.
  *
  * The stream: header, mode numbers, x-bar, z, modes; known probe: V_k and L_k in double precision;
- * estimated probe: u, deviations; patches in original frame order; copies, mode by mode, in original frame
- * order.  Little-endian as the machine has it; the caller keeps identity and integrity (hash, scan, build). */
+ * estimated probe: u, deviations; patches in original frame order; copies, mode by mode, in
+ * original frame order.  Little-endian as the machine has it; the caller keeps identity and
+ * integrity (hash, scan, build). */
 #include "state.h"
 
 #include "backend/util.h"
@@ -54,7 +56,8 @@ static xpe_status pass(stream *s, void *data, size_t bytes, xpe_error *err)
 }
 
 /* One piece of a buffer through the slab. */
-static xpe_status pass_piece(stream *s, xpe_buffer *buffer, size_t offset, size_t bytes, xpe_error *err)
+static xpe_status pass_piece(stream *s, xpe_buffer *buffer, size_t offset, size_t bytes,
+                             xpe_error *err)
 {
     xpe_run *run = s->run;
     xpe_status st = XPE_OK;
@@ -105,7 +108,8 @@ done:
     return st;
 }
 
-/* Patches or copies of one mode in original frame order, as many frames at a time as the slab holds. */
+/* Patches or copies of one mode in original frame order, as many frames at a time as the slab
+ * holds. */
 static xpe_status pass_frames(stream *s, size_t member, int mode, xpe_error *err)
 {
     xpe_run *run = s->run;
@@ -121,9 +125,11 @@ static xpe_status pass_frames(stream *s, size_t member, int mode, xpe_error *err
             const xpe_shard *shard = &run->shards[s->device[j + i]];
             size_t at = (size_t)(mode * shard->frames + s->index[j + i]) * bytes;
             if (s->save)
-                run->backend->download(run->team, s->slab + (size_t)i * bytes, xpe_shard_buffer(shard, member), at, bytes);
+                run->backend->download(run->team, s->slab + (size_t)i * bytes,
+                                       xpe_shard_buffer(shard, member), at, bytes);
             else
-                run->backend->upload(run->team, xpe_shard_buffer(shard, member), at, s->slab + (size_t)i * bytes, bytes);
+                run->backend->upload(run->team, xpe_shard_buffer(shard, member), at,
+                                     s->slab + (size_t)i * bytes, bytes);
         }
         XPE_TRY(xpe_state_wait(run, err));
         if (s->save)
@@ -139,7 +145,8 @@ static xpe_status pass_arrays(stream *s, xpe_error *err)
     xpe_status st;
 
     XPE_TRY(pass(s, run->cover_eps, (size_t)run->modes * sizeof *run->cover_eps, err));
-    XPE_TRY(pass_bands(s, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), 1, sizeof(xpe_c32), err));
+    XPE_TRY(pass_bands(s, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), 1,
+                       sizeof(xpe_c32), err));
     XPE_TRY(pass_bands(s, XPE_AT(band_z), 1, sizeof(xpe_c32), err));
     XPE_TRY(pass_modes(s, XPE_AT(d), sizeof(xpe_c32), err));
     if (run->known) {
@@ -185,13 +192,30 @@ static void stream_release(stream *s)
 xpe_status xpe_run_save(xpe_run *run, xpe_run_sink sink, void *arg, xpe_error *err)
 {
     stream s = {.save = true, .sink = sink, .arg = arg};
-    header h = {MAGIC, run->n, run->num_frames, run->rows, run->cols, run->modes_max, run->modes, run->iteration, run->known,
-                run->pending, 0, run->bounds.v, run->bounds.z, run->bounds.image, run->bounds.s, run->bounds.u,
-                run->patch_eps, atomic_load(&run->progress_error)};
+    header h = {MAGIC,
+                run->n,
+                run->num_frames,
+                run->rows,
+                run->cols,
+                run->modes_max,
+                run->modes,
+                run->iteration,
+                run->known,
+                run->pending,
+                0,
+                run->bounds.v,
+                run->bounds.z,
+                run->bounds.image,
+                run->bounds.s,
+                run->bounds.u,
+                run->patch_eps,
+                atomic_load(&run->progress_error)};
     xpe_status st;
 
     if (!run->due || run->stage.algorithm != XPE_PMACE)
-        return xpe_fail(err, XPE_INVALID, "", "iteration %d: the run is not held at a boundary; hold it before the step", run->iteration);
+        return xpe_fail(err, XPE_INVALID, "",
+                        "iteration %d: the run is not held at a boundary; hold it before the step",
+                        run->iteration);
     XPE_TRY(stream_init(&s, run, err));
     XPE_TRY(pass(&s, &h, sizeof h, err));
     XPE_TRY(pass_arrays(&s, err));
@@ -204,18 +228,24 @@ static xpe_status check_header(const xpe_run *run, const header *h, xpe_error *e
 {
     if (h->magic != MAGIC)
         return xpe_fail(err, XPE_INVALID, "", "this is not the state of a run");
-    if (h->n != run->n || h->num_frames != run->num_frames || h->rows != run->rows || h->cols != run->cols ||
-        h->modes_max != run->modes_max || h->known != (int32_t)run->known)
+    if (h->n != run->n || h->num_frames != run->num_frames || h->rows != run->rows ||
+        h->cols != run->cols || h->modes_max != run->modes_max || h->known != (int32_t)run->known)
         return xpe_fail(err, XPE_INVALID, "",
-                        "the state is of %lld frames of %lld, an object of %lld x %lld and %d modes, the run of %lld of %lld, %lld x "
+                        "the state is of %lld frames of %lld, an object of %lld x %lld and %d "
+                        "modes, the run of %lld of %lld, %lld x "
                         "%lld and %d",
-                        (long long)h->num_frames, (long long)h->n, (long long)h->rows, (long long)h->cols, h->modes_max,
-                        (long long)run->num_frames, (long long)run->n, (long long)run->rows, (long long)run->cols, run->modes_max);
-    if (h->modes < 1 || h->modes > h->modes_max || h->iteration < 1 || h->iteration >= run->stage.iterations)
-        return xpe_fail(err, XPE_INVALID, "", "the state is after iteration %d with %d modes; a stage of %d cannot go on from it",
-                        h->iteration, h->modes, run->stage.iterations);
-    if (!isfinite(h->bounds_v) || !isfinite(h->bounds_z) || !isfinite(h->bounds_image) || !isfinite(h->bounds_s) ||
-        !isfinite(h->bounds_u) || !(h->patch_eps > 0))
+                        (long long)h->num_frames, (long long)h->n, (long long)h->rows,
+                        (long long)h->cols, h->modes_max, (long long)run->num_frames,
+                        (long long)run->n, (long long)run->rows, (long long)run->cols,
+                        run->modes_max);
+    if (h->modes < 1 || h->modes > h->modes_max || h->iteration < 1 ||
+        h->iteration >= run->stage.iterations)
+        return xpe_fail(
+            err, XPE_INVALID, "",
+            "the state is after iteration %d with %d modes; a stage of %d cannot go on from it",
+            h->iteration, h->modes, run->stage.iterations);
+    if (!isfinite(h->bounds_v) || !isfinite(h->bounds_z) || !isfinite(h->bounds_image) ||
+        !isfinite(h->bounds_s) || !isfinite(h->bounds_u) || !(h->patch_eps > 0))
         return xpe_fail(err, XPE_INVALID, "", "the state's numbers are not finite");
     return XPE_OK;
 }
@@ -234,7 +264,8 @@ xpe_status xpe_run_load(xpe_run *run, xpe_run_source source, void *arg, xpe_erro
     run->modes = h.modes;
     XPE_TRY(pass_arrays(&s, err));
     XPE_TRY(xpe_exchange_windows(run, XPE_AT(band_z), XPE_AT(z), err));
-    XPE_TRY(xpe_exchange_windows(run, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), XPE_AT(image), err));
+    XPE_TRY(xpe_exchange_windows(
+        run, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), XPE_AT(image), err));
     XPE_TRY(xpe_modes_derive(run, err));
     run->iteration = h.iteration;
     run->pending = h.pending;

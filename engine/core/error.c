@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const status_names[] = {"ok",          "invalid",     "no-memory", "no-device-memory",
-                                           "no-device",   "device-lost", "diverged",  "cancelled",
-                                           "io",          "internal"};
+static const char *const status_names[] = {
+    "ok",       "invalid",   "no-memory", "no-device-memory", "no-device", "device-lost",
+    "diverged", "cancelled", "io",        "internal"};
 
 const char *xpe_status_name(xpe_status status)
 {

@@ -29,7 +29,8 @@ static xpe_status read_energies(xpe_run *run, xpe_error *err)
                         total > 0 || isnan(total) ? "no longer finite" : "zero everywhere");
     for (int k = 0; k < run->modes; k++) {
         run->share[k] = run->mode[k].share = run->mode[k].energy / total;
-        run->d_eps[k] = run->mode[k].d_eps = 1e-6 * sqrt(run->mode[k].energy / ((double)run->n * (double)run->n));
+        run->d_eps[k] = run->mode[k].d_eps =
+            1e-6 * sqrt(run->mode[k].energy / ((double)run->n * (double)run->n));
     }
 done:
     return st;
@@ -42,8 +43,16 @@ xpe_status xpe_modes_derive(xpe_run *run, xpe_error *err)
     XPE_TRY(read_energies(run, err));
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
-        xpe_mode_derive_args args = {run->modes, run->stage.probe_weight_exponent, run->stage.object_data_fit, run->share,
-                                     run->d_eps, s->d,     s->probe, s->divider, s->weight, s->mode_max};
+        xpe_mode_derive_args args = {run->modes,
+                                     run->stage.probe_weight_exponent,
+                                     run->stage.object_data_fit,
+                                     run->share,
+                                     run->d_eps,
+                                     s->d,
+                                     s->probe,
+                                     s->divider,
+                                     s->weight,
+                                     s->mode_max};
         run->backend->mode_derive(run->team, g, &args);
     }
     run->backend->download(run->team, run->host_rows, run->shards[0].mode_max, 0,
@@ -68,9 +77,10 @@ static xpe_status settle_copies(xpe_run *run, float scale, xpe_error *err)
 {
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
-        xpe_settle_args args = {.modes = run->modes,
-                                .copy = {s->s, run->pending, s->u, s->d, s->deviation, (float)xpe_two_rho(run)},
-                                .scale = scale};
+        xpe_settle_args args = {
+            .modes = run->modes,
+            .copy = {s->s, run->pending, s->u, s->d, s->deviation, (float)xpe_two_rho(run)},
+            .scale = scale};
         while (xpe_state_next_batch(run, s, &args.batch))
             run->backend->settle(run->team, g, &args);
     }

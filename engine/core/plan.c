@@ -10,7 +10,8 @@
 #include <string.h>
 
 /* Stable counting sort of the frames by first row. */
-static xpe_status sort_by_row(int64_t *order, const int32_t *first, int64_t num_frames, int64_t rows, xpe_error *err)
+static xpe_status sort_by_row(int64_t *order, const int32_t *first, int64_t num_frames,
+                              int64_t rows, xpe_error *err)
 {
     int64_t *start;
     xpe_status st = xpe_new(&start, (size_t)rows + 1, sizeof *start, err);
@@ -28,23 +29,28 @@ static xpe_status sort_by_row(int64_t *order, const int32_t *first, int64_t num_
 }
 
 /* Device memory of one shard; section 4's table, for the final number of modes. */
-static int64_t shard_bytes(const xpe_plan_shard *s, int64_t n, int64_t cols, int modes, bool known, bool owner)
+static int64_t shard_bytes(const xpe_plan_shard *s, int64_t n, int64_t cols, int modes, bool known,
+                           bool owner)
 {
     int64_t frame = n * n, k = modes;
-    int64_t window = (s->window_stop - s->window_first) * cols, band = (s->band_stop - s->band_first) * cols;
+    int64_t window = (s->window_stop - s->window_first) * cols,
+            band = (s->band_stop - s->band_first) * cols;
     int64_t frames = s->frames * (frame * (12 + (known ? 0 : 8 * k)) + 64);
     /* window: two images, sums of W and L, of V too when the probe is estimated */
     int64_t windows = window * (16 + (known ? 24 : 40) * k);
     /* band: gathered sums, running sums, coverage; three images, patch counts */
     int64_t bands = band * (40 * k + 28);
-    /* modes, what follows from them, copies' means and sums; their owner gathers the sums and keeps the modes of before */
-    int64_t probes = frame * k * (known ? 28 : 80) + (owner ? frame * k * (known ? 8 : 40) : 0) + n * k * 40;
+    /* modes, what follows from them, copies' means and sums; their owner gathers the sums and keeps
+     * the modes of before */
+    int64_t probes =
+        frame * k * (known ? 28 : 80) + (owner ? frame * k * (known ? 8 : 40) : 0) + n * k * 40;
     int64_t rows = (s->band_stop - s->band_first) * (24 + 8 * k);
     return frames + windows + bands + probes + rows;
 }
 
 xpe_status xpe_plan_build(xpe_plan **out, const int32_t *first, int64_t num_frames, int64_t n,
-                          const xpe_grid *grid, int probe_modes, bool probe_known, int count, xpe_error *err)
+                          const xpe_grid *grid, int probe_modes, bool probe_known, int count,
+                          xpe_error *err)
 {
     xpe_status st = XPE_OK;
     xpe_plan *plan = NULL;
@@ -52,14 +58,17 @@ xpe_status xpe_plan_build(xpe_plan **out, const int32_t *first, int64_t num_fram
 
     *out = NULL;
     if (count < 1)
-        return xpe_fail(err, XPE_INVALID, "/devices", "%d devices were asked for; at least 1 is needed", count);
+        return xpe_fail(err, XPE_INVALID, "/devices",
+                        "%d devices were asked for; at least 1 is needed", count);
     if (count > num_frames)
         return xpe_fail(err, XPE_INVALID, "/devices",
-                        "%d devices for %lld scan positions; each device needs at least one, so ask for at most %lld",
+                        "%d devices for %lld scan positions; each device needs at least one, so "
+                        "ask for at most %lld",
                         count, (long long)num_frames, (long long)num_frames);
     if (count > grid->rows)
         return xpe_fail(err, XPE_INVALID, "/devices",
-                        "%d devices for %lld object rows; each device owns at least one row, so ask for at most %lld",
+                        "%d devices for %lld object rows; each device owns at least one row, so "
+                        "ask for at most %lld",
                         count, (long long)grid->rows, (long long)grid->rows);
     XPE_TRY(xpe_new(&plan, 1, sizeof *plan, err));
     plan->count = count;
@@ -102,7 +111,8 @@ static const char *human(char *out, size_t size, int64_t bytes)
     return out;
 }
 
-xpe_status xpe_plan_admit(const xpe_plan *plan, const char *const *names, const int64_t *bytes_free, xpe_error *err)
+xpe_status xpe_plan_admit(const xpe_plan *plan, const char *const *names, const int64_t *bytes_free,
+                          xpe_error *err)
 {
     char needed_text[32], free_text[32], short_text[32];
 
@@ -117,10 +127,11 @@ xpe_status xpe_plan_admit(const xpe_plan *plan, const char *const *names, const 
         if (needed <= bytes_free[g])
             continue;
         xpe_fail(err, XPE_NO_DEVICE_MEMORY, "/devices",
-                 "cannot place the run on '%s': needs %s for %d shard%s, %s free (short by %s); fewer probe modes, smaller "
+                 "cannot place the run on '%s': needs %s for %d shard%s, %s free (short by %s); "
+                 "fewer probe modes, smaller "
                  "frames or more devices would fit",
-                 names[g], human(needed_text, sizeof needed_text, needed), shards, shards > 1 ? "s" : "",
-                 human(free_text, sizeof free_text, bytes_free[g]),
+                 names[g], human(needed_text, sizeof needed_text, needed), shards,
+                 shards > 1 ? "s" : "", human(free_text, sizeof free_text, bytes_free[g]),
                  human(short_text, sizeof short_text, needed - bytes_free[g]));
         if (err) {
             snprintf(err->device, sizeof err->device, "%s", names[g]);

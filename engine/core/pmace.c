@@ -1,5 +1,5 @@
-/* The object side of the iteration, step by step over the backend (algorithm.md 3, steps 1, 2 and 7).  state.h
- * says how the steps are arranged in trips. */
+/* The object side of the iteration, step by step over the backend (algorithm.md 3, steps 1, 2 and
+ * 7).  state.h says how the steps are arranged in trips. */
 #include "state.h"
 
 #include "backend/util.h"
@@ -40,7 +40,8 @@ xpe_status xpe_pmace_trip(xpe_run *run, int flags, xpe_error *err)
     xpe_status st = XPE_OK;
 
     if (!choose_units(run, flags))
-        return xpe_fail(err, XPE_DIVERGED, "", "iteration %d: patches or modes are no longer finite", run->iteration + 1);
+        return xpe_fail(err, XPE_DIVERGED, "",
+                        "iteration %d: patches or modes are no longer finite", run->iteration + 1);
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
         xpe_fit_args args = {.flags = flags,
@@ -88,7 +89,13 @@ static void unfix(xpe_run *run, int components, const xpe_unit *unit, size_t to)
 {
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
-        xpe_unfix_args args = {run->modes, components, s->band_rows, run->cols, unit, s->fix, xpe_shard_buffer(s, to),
+        xpe_unfix_args args = {run->modes,
+                               components,
+                               s->band_rows,
+                               run->cols,
+                               unit,
+                               s->fix,
+                               xpe_shard_buffer(s, to),
                                components == 1 ? s->cover_energy : NULL};
         run->backend->unfix(run->team, g, &args);
     }
@@ -103,10 +110,12 @@ static xpe_status take_coverage(xpe_run *run, xpe_error *err)
     unfix(run, 1, run->unit_real, XPE_AT(l_sum));
     for (int k = 0; k < run->modes; k++) {
         double energy = 0;
-        XPE_TRY(xpe_state_get_rows(run, XPE_AT(cover_energy), (size_t)k, run->host_rows, sizeof(double), err));
+        XPE_TRY(xpe_state_get_rows(run, XPE_AT(cover_energy), (size_t)k, run->host_rows,
+                                   sizeof(double), err));
         for (int64_t r = 0; r < run->rows; r++)
             energy += run->host_rows[r];
-        run->cover_eps[k] = run->mode[k].cover_eps = 1e-6 * sqrt(energy / ((double)run->rows * (double)run->cols));
+        run->cover_eps[k] = run->mode[k].cover_eps =
+            1e-6 * sqrt(energy / ((double)run->rows * (double)run->cols));
     }
     run->coverage_good = true;
 done:
@@ -126,7 +135,8 @@ done:
     return st;
 }
 
-/* The guard of divisions by image patches, from all patches of x-bar, and the bounds of z and x-bar. */
+/* The guard of divisions by image patches, from all patches of x-bar, and the bounds of z and
+ * x-bar. */
 static xpe_status read_average(xpe_run *run, xpe_error *err)
 {
     double energy = 0, z = 0, image = 0;
@@ -135,7 +145,8 @@ static xpe_status read_average(xpe_run *run, xpe_error *err)
     XPE_TRY(xpe_state_get_rows(run, XPE_AT(row_energy), 0, run->host_rows, sizeof(double), err));
     for (int64_t r = 0; r < run->rows; r++)
         energy += run->host_rows[r];
-    run->patch_eps = 1e-6 * sqrt(energy / ((double)run->num_frames * (double)run->n * (double)run->n));
+    run->patch_eps =
+        1e-6 * sqrt(energy / ((double)run->num_frames * (double)run->n * (double)run->n));
     XPE_TRY(xpe_state_get_rows(run, XPE_AT(row_max), 0, run->host_rows, 2 * sizeof(double), err));
     for (int64_t r = 0; r < run->rows; r++) { /* a NaN gets through */
         z = run->host_rows[2 * r] <= z ? z : run->host_rows[2 * r];
@@ -144,13 +155,15 @@ static xpe_status read_average(xpe_run *run, xpe_error *err)
     run->bounds.z = sqrt(z);
     run->bounds.image = sqrt(image);
     if (!isfinite(run->bounds.z) || !isfinite(run->bounds.image) || !(run->patch_eps > 0))
-        st = xpe_fail(err, XPE_DIVERGED, "", "iteration %d: the object is no longer finite", run->iteration + 1);
+        st = xpe_fail(err, XPE_DIVERGED, "", "iteration %d: the object is no longer finite",
+                      run->iteration + 1);
 done:
     return st;
 }
 
-/* V_k before the first step: every patch is a piece of the start image x, so sum |d_k|^kappa v_j = x L_k.  A known
- * probe never sums V_k at all (it follows from itself), which saves 16 bytes a window pixel. */
+/* V_k before the first step: every patch is a piece of the start image x, so sum |d_k|^kappa v_j =
+ * x L_k.  A known probe never sums V_k at all (it follows from itself), which saves 16 bytes a
+ * window pixel. */
 static xpe_status start_patch_sums(xpe_run *run, xpe_error *err)
 {
     int64_t width = run->cols, rows = xpe_max64(1, (1 << 20) / width); /* about 16 MiB at a time */
@@ -167,15 +180,17 @@ static xpe_status start_patch_sums(xpe_run *run, xpe_error *err)
             int64_t count = xpe_min64(rows, s->band_rows - r) * width;
             for (int k = 0; k < run->modes; k++) {
                 size_t at = (size_t)((k * s->band_rows + r) * width);
-                run->backend->download(run->team, x, s->band_image[run->slot], (size_t)(r * width) * sizeof *x,
-                                       (size_t)count * sizeof *x);
-                run->backend->download(run->team, l, s->l_sum, at * sizeof *l, (size_t)count * sizeof *l);
+                run->backend->download(run->team, x, s->band_image[run->slot],
+                                       (size_t)(r * width) * sizeof *x, (size_t)count * sizeof *x);
+                run->backend->download(run->team, l, s->l_sum, at * sizeof *l,
+                                       (size_t)count * sizeof *l);
                 XPE_TRY(xpe_state_wait(run, err));
                 for (int64_t i = 0; i < count; i++) {
                     v[2 * i] = (double)x[i].re * l[i];
                     v[2 * i + 1] = (double)x[i].im * l[i];
                 }
-                run->backend->upload(run->team, s->v_sum, at * 2 * sizeof *v, v, (size_t)count * 2 * sizeof *v);
+                run->backend->upload(run->team, s->v_sum, at * 2 * sizeof *v, v,
+                                     (size_t)count * 2 * sizeof *v);
                 XPE_TRY(xpe_state_wait(run, err));
             }
         }
@@ -222,7 +237,8 @@ xpe_status xpe_pmace_average(xpe_run *run, xpe_error *err)
         run->backend->average(run->team, g, &args);
     }
     XPE_TRY(xpe_exchange_windows(run, XPE_AT(band_z), XPE_AT(z), err));
-    XPE_TRY(xpe_exchange_windows(run, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), XPE_AT(image), err));
+    XPE_TRY(xpe_exchange_windows(
+        run, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), XPE_AT(image), err));
     XPE_TRY(read_average(run, err));
 done:
     return st;
@@ -239,7 +255,9 @@ xpe_status xpe_pmace_data_error(xpe_run *run, double *out, xpe_error *err)
         sum += run->frame_values[j];
     *out = sqrt(sum / run->total_energy);
     if (!isfinite(*out))
-        st = xpe_fail(err, XPE_DIVERGED, "", "iteration %d: the data error is no longer a finite number", run->iteration + 1);
+        st = xpe_fail(err, XPE_DIVERGED, "",
+                      "iteration %d: the data error is no longer a finite number",
+                      run->iteration + 1);
 done:
     return st;
 }

@@ -1,5 +1,5 @@
-/* The probe side of the iteration (algorithm.md 3, steps 4, 5 and 6).  Steps 5 and 6 stay pending: the
- * copies receive them when step 4 of the next iteration reads them. */
+/* The probe side of the iteration (algorithm.md 3, steps 4, 5 and 6).  Steps 5 and 6 stay pending:
+ * the copies receive them when step 4 of the next iteration reads them. */
 #include "state.h"
 
 #include "backend/util.h"
@@ -20,13 +20,15 @@ static double copy_bound(const xpe_run *run)
 
 static bool choose_units(xpe_run *run)
 {
-    double alpha = run->stage.probe_data_fit, copy = copy_bound(run), energy = 0, field = run->bounds.frame_norm, fit;
+    double alpha = run->stage.probe_data_fit, copy = copy_bound(run), energy = 0,
+           field = run->bounds.frame_norm, fit;
 
     for (int k = 0; k < run->modes; k++)
         energy += run->mode[k].energy;
     if (run->masked)
         field += sqrt(energy) * run->bounds.image;
-    fit = (1 - alpha) * copy + alpha * field / (2 * sqrt(run->patch_eps)); /* |p| / (|p|^2 + eps) at most */
+    fit = (1 - alpha) * copy +
+          alpha * field / (2 * sqrt(run->patch_eps)); /* |p| / (|p|^2 + eps) at most */
     for (int k = 0; k < run->modes; k++) {
         run->unit_a[k] = xpe_unit_make(fit * SLACK, run->num_frames);
         run->unit_b[k] = xpe_unit_make(copy * SLACK, run->num_frames);
@@ -45,7 +47,8 @@ static xpe_status fit_copies(xpe_run *run, xpe_error *err)
     xpe_status st;
 
     if (!choose_units(run))
-        return xpe_fail(err, XPE_DIVERGED, "", "iteration %d: probe copies are no longer finite", run->iteration + 1);
+        return xpe_fail(err, XPE_DIVERGED, "", "iteration %d: probe copies are no longer finite",
+                        run->iteration + 1);
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
         xpe_probe_args args = {.modes = run->modes,
@@ -78,15 +81,17 @@ static xpe_status average_copies(xpe_run *run, xpe_error *err)
 {
     const xpe_shard *owner = &run->shards[0];
     size_t bytes = (size_t)(run->modes * run->n * run->n) * sizeof(xpe_c32);
-    xpe_mode_average_args args = {run->modes, (double)run->num_frames, xpe_two_rho(run), run->unit_a, run->unit_b,
-                                  owner->probe_fix_r, owner->probe_fix_s, owner->u, owner->d, owner->u_max};
+    xpe_mode_average_args args = {
+        run->modes,         (double)run->num_frames, xpe_two_rho(run), run->unit_a, run->unit_b,
+        owner->probe_fix_r, owner->probe_fix_s,      owner->u,         owner->d,    owner->u_max};
     double most = 0;
     xpe_status st;
 
     XPE_TRY(xpe_exchange_probe_sum(run, XPE_SUM_A, XPE_AT(probe_fix_r), run->modes, err));
     XPE_TRY(xpe_exchange_probe_sum(run, XPE_SUM_B, XPE_AT(probe_fix_s), run->modes, err));
     run->backend->mode_average(run->team, 0, &args);
-    run->backend->download(run->team, run->host_rows, owner->u_max, 0, (size_t)(run->modes * run->n) * sizeof(double));
+    run->backend->download(run->team, run->host_rows, owner->u_max, 0,
+                           (size_t)(run->modes * run->n) * sizeof(double));
     XPE_TRY(xpe_state_wait(run, err));
     for (int64_t r = 0; r < run->modes * run->n; r++)
         most = run->host_rows[r] <= most ? most : run->host_rows[r]; /* a NaN gets through */
@@ -102,21 +107,24 @@ static xpe_status measure_deviations(xpe_run *run, xpe_error *err)
     const xpe_shard *owner = &run->shards[0];
     double copy = run->bounds.s + xpe_two_rho(run) * run->bounds.u;
     size_t bytes = (size_t)(run->modes * run->n * run->n) * sizeof(float);
-    xpe_mode_deviation_args args = {run->modes, (double)run->num_frames, run->unit_real, owner->probe_fix_r, owner->deviation};
+    xpe_mode_deviation_args args = {run->modes, (double)run->num_frames, run->unit_real,
+                                    owner->probe_fix_r, owner->deviation};
     xpe_status st;
 
     for (int k = 0; k < run->modes; k++) {
         double bound = (copy + run->mode[k].d_max) * SLACK;
         if (!isfinite(bound))
-            return xpe_fail(err, XPE_DIVERGED, "", "iteration %d: probe copies are no longer finite", run->iteration + 1);
+            return xpe_fail(err, XPE_DIVERGED, "",
+                            "iteration %d: probe copies are no longer finite", run->iteration + 1);
         run->unit_real[k] = xpe_unit_make(bound, run->num_frames);
     }
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
-        xpe_deviation_args deviation = {.modes = run->modes,
-                                        .copy = {s->s, true, s->u, s->d, NULL, (float)xpe_two_rho(run)},
-                                        .sums = s->probe_sums,
-                                        .unit = run->unit_real};
+        xpe_deviation_args deviation = {
+            .modes = run->modes,
+            .copy = {s->s, true, s->u, s->d, NULL, (float)xpe_two_rho(run)},
+            .sums = s->probe_sums,
+            .unit = run->unit_real};
         run->backend->sums_clear(run->team, g, s->probe_sums);
         while (xpe_state_next_batch(run, s, &deviation.batch))
             run->backend->deviation(run->team, g, &deviation);

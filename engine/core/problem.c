@@ -5,14 +5,17 @@
 
 #include <math.h>
 
-static xpe_status check_field(const xpe_c32 *field, int64_t count, const char *pointer, const char *name, xpe_error *err)
+static xpe_status check_field(const xpe_c32 *field, int64_t count, const char *pointer,
+                              const char *name, xpe_error *err)
 {
     double energy = 0;
 
     for (int64_t i = 0; i < count; i++) {
         if (!isfinite(field[i].re) || !isfinite(field[i].im))
-            return xpe_fail(err, XPE_INVALID, pointer, "the %s is not finite at element %lld", name, (long long)i);
-        energy += (double)field[i].re * (double)field[i].re + (double)field[i].im * (double)field[i].im;
+            return xpe_fail(err, XPE_INVALID, pointer, "the %s is not finite at element %lld", name,
+                            (long long)i);
+        energy +=
+            (double)field[i].re * (double)field[i].re + (double)field[i].im * (double)field[i].im;
     }
     if (!(energy > 0))
         return xpe_fail(err, XPE_INVALID, pointer, "the %s is zero everywhere", name);
@@ -25,18 +28,22 @@ static xpe_status check_modes(const xpe_problem_desc *d, xpe_error *err)
     xpe_status st = XPE_OK;
 
     if (d->probe_modes < 1)
-        return xpe_fail(err, XPE_INVALID, "/model/probe_modes", "%d probe modes; at least 1 is needed", d->probe_modes);
+        return xpe_fail(err, XPE_INVALID, "/model/probe_modes",
+                        "%d probe modes; at least 1 is needed", d->probe_modes);
     if (d->probe && d->probe_count != d->probe_modes)
-        return xpe_fail(err, XPE_INVALID, "/model/probe_modes",
-                        "the known probe has %d mode%s but probe_modes is %d; set probe_modes to %d", d->probe_count,
-                        d->probe_count == 1 ? "" : "s", d->probe_modes, d->probe_count);
+        return xpe_fail(
+            err, XPE_INVALID, "/model/probe_modes",
+            "the known probe has %d mode%s but probe_modes is %d; set probe_modes to %d",
+            d->probe_count, d->probe_count == 1 ? "" : "s", d->probe_modes, d->probe_count);
     if (d->probe && d->init_probe)
-        return xpe_fail(err, XPE_INVALID, "/init_probe",
-                        "a known probe and a start for an estimated one exclude each other; leave one out");
+        return xpe_fail(
+            err, XPE_INVALID, "/init_probe",
+            "a known probe and a start for an estimated one exclude each other; leave one out");
     if (d->init_probe && (d->init_probe_count < 1 || d->init_probe_count > d->probe_modes))
-        return xpe_fail(err, XPE_INVALID, "/model/probe_modes",
-                        "the start probe has %d modes but probe_modes is %d; set probe_modes to at least %d",
-                        d->init_probe_count, d->probe_modes, d->init_probe_count);
+        return xpe_fail(
+            err, XPE_INVALID, "/model/probe_modes",
+            "the start probe has %d modes but probe_modes is %d; set probe_modes to at least %d",
+            d->init_probe_count, d->probe_modes, d->init_probe_count);
     for (int k = 0; d->probe && k < d->probe_count; k++)
         XPE_TRY(check_field(d->probe + k * frame, frame, "/probe", "known probe", err));
     for (int k = 0; d->init_probe && k < d->init_probe_count; k++)
@@ -53,13 +60,16 @@ xpe_status xpe_problem_create(xpe_problem **out, const xpe_problem_desc *desc, x
 
     *out = NULL;
     if (scan->num_frames < 1)
-        return xpe_fail(err, XPE_INVALID, "/scan/path", "the scan has no frames; at least 1 is needed");
-    if (scan->mask && scan->mask_frames != 1 && scan->mask_frames != scan->num_frames)
         return xpe_fail(err, XPE_INVALID, "/scan/path",
-                        "the mask has %lld frames for a scan of %lld; give one for all or one for each",
-                        (long long)scan->mask_frames, (long long)scan->num_frames);
+                        "the scan has no frames; at least 1 is needed");
+    if (scan->mask && scan->mask_frames != 1 && scan->mask_frames != scan->num_frames)
+        return xpe_fail(
+            err, XPE_INVALID, "/scan/path",
+            "the mask has %lld frames for a scan of %lld; give one for all or one for each",
+            (long long)scan->mask_frames, (long long)scan->num_frames);
     if (scan->saturation < 0 || !isfinite(scan->saturation))
-        return xpe_fail(err, XPE_INVALID, "/scan/saturation", "the saturation is %g counts; a positive number is needed",
+        return xpe_fail(err, XPE_INVALID, "/scan/saturation",
+                        "the saturation is %g counts; a positive number is needed",
                         scan->saturation);
     XPE_TRY(xpe_new(&p, 1, sizeof *p, err));
     p->desc = *desc;
@@ -67,15 +77,19 @@ xpe_status xpe_problem_create(xpe_problem **out, const xpe_problem_desc *desc, x
     XPE_TRY(xpe_grid_derive(&p->grid, p->first, scan, &desc->grid, err));
     XPE_TRY(check_modes(desc, err));
     if (desc->init_object) {
-        if (desc->init_object_shape[0] != p->grid.rows || desc->init_object_shape[1] != p->grid.cols) {
+        if (desc->init_object_shape[0] != p->grid.rows ||
+            desc->init_object_shape[1] != p->grid.cols) {
             st = xpe_fail(err, XPE_INVALID, "/init_object",
-                          "the start object has %lld x %lld pixels but the grid has %lld x %lld; set model.object_shape and "
+                          "the start object has %lld x %lld pixels but the grid has %lld x %lld; "
+                          "set model.object_shape and "
                           "model.object_origin_m to those of the start object",
-                          (long long)desc->init_object_shape[0], (long long)desc->init_object_shape[1],
-                          (long long)p->grid.rows, (long long)p->grid.cols);
+                          (long long)desc->init_object_shape[0],
+                          (long long)desc->init_object_shape[1], (long long)p->grid.rows,
+                          (long long)p->grid.cols);
             goto done;
         }
-        XPE_TRY(check_field(desc->init_object, p->grid.rows * p->grid.cols, "/init_object", "start object", err));
+        XPE_TRY(check_field(desc->init_object, p->grid.rows * p->grid.cols, "/init_object",
+                            "start object", err));
     }
     *out = p;
     p = NULL;

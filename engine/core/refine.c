@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-/* misfits[(2 m + 1)^2] of one frame, row-major shifts, NaN where the grid ends: the first smallest wins. */
+/* misfits[(2 m + 1)^2] of one frame, row-major shifts, NaN where the grid ends: the first smallest
+ * wins. */
 static int64_t best_shift(const double *misfits, int64_t count)
 {
     int64_t best = count / 2;
@@ -40,8 +41,10 @@ static double move_frame(xpe_run *run, int64_t j, const double *misfits)
     double now = sqrt(misfits[side * side / 2]), least = sqrt(misfits[best]);
     const double *given = run->problem->desc.scan.positions + 2 * j;
 
-    run->positions[2 * j] = given[0] + (double)(best / side - run->stage.max_shift) * run->problem->grid.pitch_m;
-    run->positions[2 * j + 1] = given[1] + (double)(best % side - run->stage.max_shift) * run->problem->grid.pitch_m;
+    run->positions[2 * j] =
+        given[0] + (double)(best / side - run->stage.max_shift) * run->problem->grid.pitch_m;
+    run->positions[2 * j + 1] =
+        given[1] + (double)(best % side - run->stage.max_shift) * run->problem->grid.pitch_m;
     run->gain[j] = now > 0 ? (now - least) / now : 0;
     return misfits[best];
 }
@@ -56,16 +59,19 @@ xpe_status xpe_refine_step(xpe_run *run, xpe_report *report, xpe_error *err)
     XPE_TRY(xpe_new(&misfit, (size_t)run->plan->count, sizeof *misfit, err));
     XPE_TRY(xpe_new(&values, (size_t)(run->num_frames * shifts), sizeof *values, err));
     for (int g = 0; g < run->plan->count; g++)
-        XPE_TRY(run->backend->buffer_create(&misfit[g], run->team, g,
-                                            (size_t)(run->shards[g].frames * shifts) * sizeof(double), err));
+        XPE_TRY(run->backend->buffer_create(
+            &misfit[g], run->team, g, (size_t)(run->shards[g].frames * shifts) * sizeof(double),
+            err));
     search(run, misfit);
     for (int g = 0; g < run->plan->count; g++) {
-        run->backend->download(run->team, values + at, misfit[g], 0, (size_t)(run->shards[g].frames * shifts) * sizeof(double));
+        run->backend->download(run->team, values + at, misfit[g], 0,
+                               (size_t)(run->shards[g].frames * shifts) * sizeof(double));
         at += run->shards[g].frames * shifts;
     }
     XPE_TRY(xpe_state_wait(run, err));
     for (int64_t i = 0; i < run->num_frames; i++)
-        run->frame_values[run->plan->order[i]] = move_frame(run, run->plan->order[i], values + i * shifts);
+        run->frame_values[run->plan->order[i]] =
+            move_frame(run, run->plan->order[i], values + i * shifts);
     report->data_error = 0;
     for (int64_t j = 0; j < run->num_frames; j++)
         report->data_error += run->frame_values[j];

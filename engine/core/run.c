@@ -23,14 +23,16 @@ xpe_stage xpe_stage_default(void)
 
 /* -------------------------------------------------------------------------- validation */
 
-static xpe_status check_number(double value, double low, double high, const char *name, xpe_error *err)
+static xpe_status check_number(double value, double low, double high, const char *name,
+                               xpe_error *err)
 {
     char pointer[64];
 
     if (value >= low && value <= high)
         return XPE_OK;
     snprintf(pointer, sizeof pointer, "/recon/%s", name);
-    return xpe_fail(err, XPE_INVALID, pointer, "%s is %g; a number from %g to %g is needed", name, value, low, high);
+    return xpe_fail(err, XPE_INVALID, pointer, "%s is %g; a number from %g to %g is needed", name,
+                    value, low, high);
 }
 
 static xpe_status check_schedule(const xpe_stage *s, bool known, xpe_error *err)
@@ -40,12 +42,14 @@ static xpe_status check_schedule(const xpe_stage *s, bool known, xpe_error *err)
                         "a known probe gets no modes; leave out mode_schedule or the probe");
     for (int i = 0; i < s->schedule_count; i++) {
         if (s->mode_schedule[i] < 1 || s->mode_schedule[i] > s->iterations)
-            return xpe_fail(err, XPE_INVALID, "/recon/mode_schedule",
-                            "mode_schedule names iteration %d of a stage of %d; name iterations from 1 to %d", s->mode_schedule[i],
-                            s->iterations, s->iterations);
+            return xpe_fail(
+                err, XPE_INVALID, "/recon/mode_schedule",
+                "mode_schedule names iteration %d of a stage of %d; name iterations from 1 to %d",
+                s->mode_schedule[i], s->iterations, s->iterations);
         for (int k = 0; k < i; k++)
             if (s->mode_schedule[i] == s->mode_schedule[k])
-                return xpe_fail(err, XPE_INVALID, "/recon/mode_schedule", "mode_schedule names iteration %d twice; name it once",
+                return xpe_fail(err, XPE_INVALID, "/recon/mode_schedule",
+                                "mode_schedule names iteration %d twice; name it once",
                                 s->mode_schedule[i]);
     }
     return XPE_OK;
@@ -68,7 +72,8 @@ static xpe_status check_stage(const xpe_stage *s, bool known, xpe_error *err)
     XPE_TRY(check_number(s->fresnel_radius_pixels, 0, 1e6, "fresnel_radius_pixels", err));
     if (s->fresnel_distance_m != 0 && s->fresnel_radius_pixels != 0)
         return xpe_fail(err, XPE_INVALID, "/recon/fresnel_radius_pixels",
-                        "fresnel_distance_m and fresnel_radius_pixels say the same thing twice; give one of them");
+                        "fresnel_distance_m and fresnel_radius_pixels say the same thing twice; "
+                        "give one of them");
     XPE_TRY(check_schedule(s, known, err));
 done:
     return st;
@@ -109,7 +114,8 @@ static xpe_status start_object(xpe_run *run, xpe_error *err)
         object = made;
     }
     for (int64_t i = 0; i < run->rows * run->cols; i++)
-        most = fmax(most, (double)object[i].re * (double)object[i].re + (double)object[i].im * (double)object[i].im);
+        most = fmax(most, (double)object[i].re * (double)object[i].re +
+                              (double)object[i].im * (double)object[i].im);
     run->bounds.v = run->bounds.image = sqrt(most);
     XPE_TRY(xpe_state_send_image(run, object, err));
 done:
@@ -148,7 +154,8 @@ static xpe_status start_refinement(xpe_run *run, xpe_error *err)
 
     if (!d->init_object || (!d->probe && !d->init_probe))
         return xpe_fail(err, XPE_INVALID, "/recon/algorithm",
-                        "refine_positions needs an object and a probe; put it after a pmace stage or give init_object and probe");
+                        "refine_positions needs an object and a probe; put it after a pmace stage "
+                        "or give init_object and probe");
     XPE_TRY(xpe_new(&run->positions, (size_t)run->num_frames * 2, sizeof *run->positions, err));
     XPE_TRY(xpe_new(&run->gain, (size_t)run->num_frames, sizeof *run->gain, err));
     memcpy(run->positions, d->scan.positions, (size_t)run->num_frames * 2 * sizeof *run->positions);
@@ -156,8 +163,8 @@ done:
     return st;
 }
 
-xpe_status xpe_run_create(xpe_run **out, const xpe_problem *problem, const xpe_stage *stage, const xpe_device_list *devices,
-                          xpe_error *err)
+xpe_status xpe_run_create(xpe_run **out, const xpe_problem *problem, const xpe_stage *stage,
+                          const xpe_device_list *devices, xpe_error *err)
 {
     xpe_status st;
     xpe_run *run = NULL;
@@ -177,7 +184,8 @@ xpe_status xpe_run_create(xpe_run **out, const xpe_problem *problem, const xpe_s
     atomic_store(&run->progress_error, NAN);
     XPE_TRY(xpe_new(&run->schedule, (size_t)stage->schedule_count, sizeof *run->schedule, err));
     if (stage->schedule_count)
-        memcpy(run->schedule, stage->mode_schedule, (size_t)stage->schedule_count * sizeof *run->schedule);
+        memcpy(run->schedule, stage->mode_schedule,
+               (size_t)stage->schedule_count * sizeof *run->schedule);
     run->stage.mode_schedule = run->schedule;
     if (stage->algorithm == XPE_REFINE_POSITIONS)
         XPE_TRY(start_refinement(run, err));
@@ -221,7 +229,8 @@ static bool is_scheduled(const xpe_run *run, int iteration)
     return false;
 }
 
-/* Keeps what an iteration that diverges falls back to.  The image has two places and needs no copy. */
+/* Keeps what an iteration that diverges falls back to.  The image has two places and needs no copy.
+ */
 static void remember_modes(xpe_run *run)
 {
     run->modes_before = run->modes;
@@ -239,7 +248,9 @@ static xpe_status fall_back(xpe_run *run, xpe_status st, int slot)
     run->modes = run->modes_before;
     run->backend->copy(run->team, run->shards[0].d, 0, run->shards[0].d_before, 0,
                        (size_t)(run->modes * run->n * run->n) * sizeof(xpe_c32));
-    if (xpe_exchange_broadcast(run, XPE_AT(d), (size_t)(run->modes * run->n * run->n) * sizeof(xpe_c32), &ignored) != XPE_OK ||
+    if (xpe_exchange_broadcast(run, XPE_AT(d),
+                               (size_t)(run->modes * run->n * run->n) * sizeof(xpe_c32),
+                               &ignored) != XPE_OK ||
         xpe_modes_derive(run, &ignored) != XPE_OK)
         return XPE_INTERNAL;
     return st;
@@ -309,8 +320,11 @@ xpe_status xpe_run_step(xpe_run *run, xpe_report *report, xpe_error *err)
 
     memset(report, 0, sizeof *report);
     report->data_error = NAN;
-    if (run->ended || run->iteration >= (run->stage.algorithm == XPE_REFINE_POSITIONS ? 1 : run->stage.iterations))
-        return xpe_fail(err, XPE_INVALID, "", "the stage is over after iteration %d", run->iteration);
+    if (run->ended ||
+        run->iteration >=
+            (run->stage.algorithm == XPE_REFINE_POSITIONS ? 1 : run->stage.iterations))
+        return xpe_fail(err, XPE_INVALID, "", "the stage is over after iteration %d",
+                        run->iteration);
     if (atomic_load(&run->cancel))
         return xpe_fail(err, XPE_CANCELLED, "", "stopped after iteration %d", run->iteration);
     if (run->stage.algorithm == XPE_REFINE_POSITIONS) {
@@ -338,11 +352,12 @@ xpe_status xpe_run_step(xpe_run *run, xpe_report *report, xpe_error *err)
 xpe_status xpe_run_object(xpe_run *run, xpe_c32 *object, xpe_error *err)
 {
     if (run->stage.algorithm == XPE_REFINE_POSITIONS) {
-        memcpy(object, run->problem->desc.init_object, (size_t)(run->rows * run->cols) * sizeof *object);
+        memcpy(object, run->problem->desc.init_object,
+               (size_t)(run->rows * run->cols) * sizeof *object);
         return XPE_OK;
     }
-    return xpe_state_get_rows(run, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), 0, object,
-                              (size_t)run->cols * sizeof *object, err);
+    return xpe_state_get_rows(run, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *),
+                              0, object, (size_t)run->cols * sizeof *object, err);
 }
 
 xpe_status xpe_run_probe(xpe_run *run, xpe_c32 *probe, xpe_error *err)
@@ -366,7 +381,8 @@ xpe_status xpe_run_coverage(xpe_run *run, float *coverage, xpe_error *err)
     XPE_TRY(xpe_pmace_coverage(run, err));
     XPE_TRY(xpe_new(&plane, (size_t)pixels, sizeof *plane, err));
     for (int k = 0; k < run->modes; k++) {
-        XPE_TRY(xpe_state_get_rows(run, XPE_AT(l_sum), (size_t)k, plane, (size_t)run->cols * sizeof *plane, err));
+        XPE_TRY(xpe_state_get_rows(run, XPE_AT(l_sum), (size_t)k, plane,
+                                   (size_t)run->cols * sizeof *plane, err));
         for (int64_t i = 0; i < pixels; i++)
             coverage[i] += (float)(run->share[k] * plane[i] / (1 + 1e-6));
     }
@@ -378,7 +394,8 @@ done:
 xpe_status xpe_run_positions(xpe_run *run, double *positions_m, double *gain, xpe_error *err)
 {
     if (!run->positions)
-        return xpe_fail(err, XPE_INVALID, "", "only a refine_positions stage has refined positions");
+        return xpe_fail(err, XPE_INVALID, "",
+                        "only a refine_positions stage has refined positions");
     if (positions_m)
         memcpy(positions_m, run->positions, (size_t)run->num_frames * 2 * sizeof *positions_m);
     if (gain)
@@ -398,7 +415,8 @@ void xpe_run_cancel(xpe_run *run)
 
 xpe_progress xpe_run_progress(const xpe_run *run)
 {
-    return (xpe_progress){atomic_load(&run->progress_iteration), run->stage.iterations, atomic_load(&run->progress_error)};
+    return (xpe_progress){atomic_load(&run->progress_iteration), run->stage.iterations,
+                          atomic_load(&run->progress_error)};
 }
 
 void xpe_run_profile(xpe_run *run, bool on)

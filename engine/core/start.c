@@ -1,5 +1,6 @@
-/* The starting point where the job gives none (algorithm.md 2): probe from the mean amplitude, object from
- * the frames' norms.  Both end in a Gaussian filter, in double precision on the host. */
+/* The starting point where the job gives none (algorithm.md 2): probe from the mean amplitude,
+ * object from the frames' norms.  Both end in a Gaussian filter, in double precision on the host.
+ */
 #include "host.h"
 #include "state.h"
 
@@ -23,7 +24,8 @@ double xpe_fresnel_number(const xpe_run *run)
 xpe_status xpe_start_back(xpe_run *run, int modes, xpe_c64 *mean, xpe_error *err)
 {
     int64_t plane = run->n * run->n;
-    double bound = modes ? run->bounds.frame_norm / (2 * sqrt(run->patch_eps)) : run->bounds.frame_norm;
+    double bound =
+        modes ? run->bounds.frame_norm / (2 * sqrt(run->patch_eps)) : run->bounds.frame_norm;
     xpe_unit unit = xpe_unit_make(bound * 1.001, run->num_frames);
     int64_t *sum = NULL;
     xpe_status st;
@@ -46,7 +48,8 @@ xpe_status xpe_start_back(xpe_run *run, int modes, xpe_c64 *mean, xpe_error *err
             run->backend->back(run->team, g, &args);
     }
     XPE_TRY(xpe_exchange_probe_sum(run, XPE_SUM_A, XPE_AT(probe_fix_r), 1, err));
-    run->backend->download(run->team, sum, run->shards[0].probe_fix_r, 0, (size_t)plane * 2 * sizeof *sum);
+    run->backend->download(run->team, sum, run->shards[0].probe_fix_r, 0,
+                           (size_t)plane * 2 * sizeof *sum);
     XPE_TRY(xpe_state_wait(run, err));
     for (int64_t i = 0; i < plane; i++) {
         double sign = (i / run->n + i % run->n) % 2 ? -1 : 1; /* out of the checkerboard */
@@ -97,7 +100,8 @@ xpe_status xpe_start_modes(xpe_run *run, xpe_c32 *modes, int *count, xpe_error *
 /* -------------------------------------------------------------------------------- object */
 
 /* Adds value to the n x n square at (row, col) of a difference image [rows + 1][cols + 1]. */
-static void mark_square(int64_t *image, int64_t width, int64_t row, int64_t col, int64_t n, int64_t value)
+static void mark_square(int64_t *image, int64_t width, int64_t row, int64_t col, int64_t n,
+                        int64_t value)
 {
     image[row * width + col] += value;
     image[row * width + col + n] -= value;
@@ -110,7 +114,8 @@ static void integrate(int64_t *image, int64_t rows, int64_t width)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < width; c++)
-            image[r * width + c] += (c ? image[r * width + c - 1] : 0) + (r ? image[(r - 1) * width + c] : 0) -
+            image[r * width + c] += (c ? image[r * width + c - 1] : 0) +
+                                    (r ? image[(r - 1) * width + c] : 0) -
                                     (r && c ? image[(r - 1) * width + c - 1] : 0);
 }
 
@@ -179,7 +184,8 @@ static xpe_status median(double *out, const double *image, int64_t count, xpe_er
     return XPE_OK;
 }
 
-/* Sums of votes and counts of patches to the average vote of every pixel, in the memory of the votes. */
+/* Sums of votes and counts of patches to the average vote of every pixel, in the memory of the
+ * votes. */
 static double *average_votes(xpe_run *run, int64_t *votes, const int64_t *hits, double unit)
 {
     int64_t width = run->cols + 1;
@@ -193,7 +199,8 @@ static double *average_votes(xpe_run *run, int64_t *votes, const int64_t *hits, 
         for (int64_t c = 0; c < run->cols; c++) {
             double count = (double)hits[r * width + c] * SHRINK;
             double vote = xpe_unfix(votes[r * width + c], unit) * count / (count * count + eps);
-            memcpy(&image[r * run->cols + c], &vote, sizeof vote); /* never ahead of what is still to be read */
+            memcpy(&image[r * run->cols + c], &vote,
+                   sizeof vote); /* never ahead of what is still to be read */
         }
     return image;
 }
@@ -211,7 +218,8 @@ xpe_status xpe_start_object(xpe_run *run, double probe_energy, xpe_c32 *object, 
     XPE_TRY(xpe_new(&hits, (size_t)((run->rows + 1) * width), sizeof *hits, err));
     for (int64_t j = 0; j < run->num_frames; j++) {
         double vote = sqrt(run->norms[j] / sqrt(probe_energy));
-        mark_square(votes, width, first[2 * j], first[2 * j + 1], run->n, xpe_fix((float)vote, unit.magic, unit.bias));
+        mark_square(votes, width, first[2 * j], first[2 * j + 1], run->n,
+                    xpe_fix((float)vote, unit.magic, unit.bias));
         mark_square(hits, width, first[2 * j], first[2 * j + 1], run->n, 1);
     }
     integrate(votes, run->rows, width);

@@ -74,7 +74,8 @@ static xpe_status make_common(xpe_run *run, int g, xpe_error *err)
 static xpe_status make_pmace(xpe_run *run, int g, xpe_error *err)
 {
     const xpe_shard *s = &run->shards[g];
-    int64_t j = s->frames, plane = run->n * run->n, k = run->modes_max, blind = !run->known, owner = g == 0;
+    int64_t j = s->frames, plane = run->n * run->n, k = run->modes_max, blind = !run->known,
+            owner = g == 0;
     int64_t window = s->window_rows * run->cols, band = s->band_rows * run->cols;
     const want wants[] = {
         {XPE_AT(v), j * plane * 8},
@@ -107,8 +108,10 @@ static xpe_status make_pmace(xpe_run *run, int g, xpe_error *err)
 static xpe_status make_sums(xpe_run *run, int g, const int32_t *first, xpe_error *err)
 {
     xpe_shard *s = &run->shards[g];
-    xpe_sums_desc image = {run->modes_max, true, !run->known, true, s->window_rows, run->cols, first, s->frames, run->n};
-    xpe_sums_desc probe = {run->modes_max, true, true, true, run->n, run->n, NULL, s->frames, run->n};
+    xpe_sums_desc image = {run->modes_max, true,  !run->known, true,  s->window_rows,
+                           run->cols,      first, s->frames,   run->n};
+    xpe_sums_desc probe = {run->modes_max, true, true,      true,  run->n,
+                           run->n,         NULL, s->frames, run->n};
     xpe_status st = run->backend->sums_create(&s->sums, run->team, g, &image, err);
 
     if (st == XPE_OK && !run->known)
@@ -190,7 +193,8 @@ static xpe_status read_amplitudes(xpe_run *run, xpe_error *err)
     run->masked = hidden > 0;
     if (!(run->total_energy > 0))
         st = xpe_fail(err, XPE_INVALID, "/scan/path",
-                      "no frame has a count above 0: %lld of %lld pixels are masked and the rest are 0; check the dataset and the mask",
+                      "no frame has a count above 0: %lld of %lld pixels are masked and the rest "
+                      "are 0; check the dataset and the mask",
                       (long long)hidden, (long long)(run->num_frames * run->n * run->n));
 done:
     free(masked);
@@ -198,7 +202,8 @@ done:
 }
 
 /* What a device has free, or why there is no such device. */
-static xpe_status bytes_free_of(int64_t *out, const char *name, const xpe_device_info *info, size_t count, xpe_error *err)
+static xpe_status bytes_free_of(int64_t *out, const char *name, const xpe_device_info *info,
+                                size_t count, xpe_error *err)
 {
     char names[160] = "";
     size_t used = 0;
@@ -209,11 +214,14 @@ static xpe_status bytes_free_of(int64_t *out, const char *name, const xpe_device
             return XPE_OK;
         }
         if (strcmp(info[i].name, name) == 0)
-            return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "device '%s' cannot be used: %s", name, info[i].absent);
+            return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices",
+                            "device '%s' cannot be used: %s", name, info[i].absent);
         if (!info[i].absent[0] && used + sizeof info[i].name < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", info[i].name);
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                                     info[i].name);
     }
-    return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "no device is called '%s'; there is %s", name, names[0] ? names : "none");
+    return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "no device is called '%s'; there is %s",
+                    name, names[0] ? names : "none");
 }
 
 /* Adds what the backend takes beside buffers and sums to the account of every shard. */
@@ -224,8 +232,8 @@ static xpe_status count_work(xpe_run *run, const xpe_device_list *devices, xpe_e
     for (int g = 0; st == XPE_OK && run->backend->work_bytes && g < devices->count; g++) {
         xpe_plan_shard *s = &run->plan->shards[g];
         int64_t work = 0;
-        st = run->backend->work_bytes(&work, devices->names[g], run->n, run->modes_max, s->frames, run->known,
-                                      devices->count == 1, err);
+        st = run->backend->work_bytes(&work, devices->names[g], run->n, run->modes_max, s->frames,
+                                      run->known, devices->count == 1, err);
         s->bytes += work;
     }
     return st;
@@ -243,7 +251,8 @@ static xpe_status admit(xpe_run *run, const xpe_device_list *devices, xpe_error 
     XPE_TRY(xpe_new(&bytes_free, (size_t)devices->count, sizeof *bytes_free, err));
     for (int g = 0; g < devices->count; g++)
         XPE_TRY(bytes_free_of(&bytes_free[g], devices->names[g], info, count, err));
-    XPE_TRY(count_work(run, devices, err)); /* plans transforms, so only on devices that are there */
+    XPE_TRY(
+        count_work(run, devices, err)); /* plans transforms, so only on devices that are there */
     XPE_TRY(xpe_plan_admit(run->plan, devices->names, bytes_free, err));
 done:
     free(bytes_free);
@@ -253,11 +262,12 @@ done:
 xpe_status xpe_state_create(xpe_run *run, const xpe_device_list *devices, xpe_error *err)
 {
     xpe_status st;
-    int64_t before = 0, longest = xpe_max64(run->num_frames, xpe_max64(run->rows, run->n * run->modes_max));
+    int64_t before = 0,
+            longest = xpe_max64(run->num_frames, xpe_max64(run->rows, run->n * run->modes_max));
 
     XPE_TRY(xpe_backend_find(&run->backend, devices, err));
-    XPE_TRY(xpe_plan_build(&run->plan, run->problem->first, run->num_frames, run->n, &run->problem->grid, run->modes_max,
-                           run->known, devices->count, err));
+    XPE_TRY(xpe_plan_build(&run->plan, run->problem->first, run->num_frames, run->n,
+                           &run->problem->grid, run->modes_max, run->known, devices->count, err));
     XPE_TRY(admit(run, devices, err));
     XPE_TRY(run->backend->open(&run->team, devices, run->n, run->modes_max, err));
     XPE_TRY(xpe_new(&run->shards, (size_t)run->plan->count, sizeof *run->shards, err));
@@ -270,7 +280,8 @@ xpe_status xpe_state_create(xpe_run *run, const xpe_device_list *devices, xpe_er
     run->unit_real = run->unit_a + 2 * run->modes_max;
     XPE_TRY(xpe_new(&run->norms, (size_t)run->num_frames, sizeof *run->norms, err));
     XPE_TRY(xpe_new(&run->frame_values, (size_t)run->num_frames, sizeof *run->frame_values, err));
-    XPE_TRY(xpe_new(&run->host_rows, (size_t)longest * (size_t)(run->modes_max > 3 ? run->modes_max : 3),
+    XPE_TRY(xpe_new(&run->host_rows,
+                    (size_t)longest * (size_t)(run->modes_max > 3 ? run->modes_max : 3),
                     sizeof *run->host_rows, err));
     for (int g = 0; g < run->plan->count; g++) {
         place_shard(run, g, before);
@@ -297,11 +308,40 @@ void xpe_state_destroy(xpe_run *run)
     for (int g = 0; run->shards && g < run->plan->count; g++) {
         xpe_shard *s = &run->shards[g];
         xpe_buffer *const buffers[] = {
-            s->first,       s->y,           s->v,          s->s,             s->energy,        s->masked,   s->misfit,
-            s->v_energy,    s->s_energy,    s->nonzero,    s->image,         s->z,             s->fix,      s->v_sum,
-            s->l_sum,       s->count,       s->band_z,     s->row_energy,    s->row_max,       s->cover_energy, s->band_image[0],
-            s->band_image[1], s->d,         s->probe,      s->divider,       s->weight,        s->u,        s->deviation,
-            s->mode_energy, s->mode_max,    s->probe_fix_r, s->probe_fix_s,  s->u_max,         s->d_before,
+            s->first,
+            s->y,
+            s->v,
+            s->s,
+            s->energy,
+            s->masked,
+            s->misfit,
+            s->v_energy,
+            s->s_energy,
+            s->nonzero,
+            s->image,
+            s->z,
+            s->fix,
+            s->v_sum,
+            s->l_sum,
+            s->count,
+            s->band_z,
+            s->row_energy,
+            s->row_max,
+            s->cover_energy,
+            s->band_image[0],
+            s->band_image[1],
+            s->d,
+            s->probe,
+            s->divider,
+            s->weight,
+            s->u,
+            s->deviation,
+            s->mode_energy,
+            s->mode_max,
+            s->probe_fix_r,
+            s->probe_fix_s,
+            s->u_max,
+            s->d_before,
         };
         for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
             run->backend->buffer_destroy(buffers[i]);
@@ -325,13 +365,15 @@ void xpe_state_destroy(xpe_run *run)
 xpe_status xpe_state_send_modes(xpe_run *run, const xpe_c32 *modes, xpe_error *err)
 {
     for (int g = 0; g < run->plan->count; g++)
-        run->backend->upload(run->team, run->shards[g].d, 0, modes, (size_t)(run->modes * run->n * run->n) * sizeof *modes);
+        run->backend->upload(run->team, run->shards[g].d, 0, modes,
+                             (size_t)(run->modes * run->n * run->n) * sizeof *modes);
     return xpe_state_wait(run, err);
 }
 
 xpe_status xpe_state_get_modes(xpe_run *run, xpe_c32 *modes, xpe_error *err)
 {
-    run->backend->download(run->team, modes, run->shards[0].d, 0, (size_t)(run->modes * run->n * run->n) * sizeof *modes);
+    run->backend->download(run->team, modes, run->shards[0].d, 0,
+                           (size_t)(run->modes * run->n * run->n) * sizeof *modes);
     return xpe_state_wait(run, err);
 }
 
@@ -342,9 +384,10 @@ xpe_status xpe_state_send_image(xpe_run *run, const xpe_c32 *image, xpe_error *e
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
         if (s->band_image[run->slot])
-            run->backend->upload(run->team, s->band_image[run->slot], 0, image + s->band_first * run->cols,
-                                 (size_t)s->band_rows * row);
-        run->backend->upload(run->team, s->image, 0, image + s->window_first * run->cols, (size_t)s->window_rows * row);
+            run->backend->upload(run->team, s->band_image[run->slot], 0,
+                                 image + s->band_first * run->cols, (size_t)s->band_rows * row);
+        run->backend->upload(run->team, s->image, 0, image + s->window_first * run->cols,
+                             (size_t)s->window_rows * row);
     }
     return xpe_state_wait(run, err);
 }
@@ -357,7 +400,8 @@ xpe_status xpe_state_get_frames(xpe_run *run, size_t member, void *out, size_t s
 
     for (int g = 0; g < run->plan->count; g++) {
         size_t bytes = (size_t)run->shards[g].frames * size;
-        run->backend->download(run->team, block + before, xpe_shard_buffer(&run->shards[g], member), 0, bytes);
+        run->backend->download(run->team, block + before, xpe_shard_buffer(&run->shards[g], member),
+                               0, bytes);
         before += bytes;
     }
     XPE_TRY(xpe_state_wait(run, err));
@@ -367,13 +411,14 @@ done:
     return st;
 }
 
-xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t plane, void *out, size_t size, xpe_error *err)
+xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t plane, void *out, size_t size,
+                              xpe_error *err)
 {
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
         size_t bytes = (size_t)s->band_rows * size;
-        run->backend->download(run->team, (char *)out + (size_t)s->band_first * size, xpe_shard_buffer(s, member), plane * bytes,
-                               bytes);
+        run->backend->download(run->team, (char *)out + (size_t)s->band_first * size,
+                               xpe_shard_buffer(s, member), plane * bytes, bytes);
     }
     return xpe_state_wait(run, err);
 }

@@ -1,11 +1,11 @@
 /* The state of a run: what each device holds, and the few numbers the host knows.
  *
- * The iteration is arranged so that one trip over the frames serves it.  After a trip (step 1 of iteration
- * t) the sums W_k = sum |d_k|^kappa w_j give z and, because step 2 adds the same z to every patch that
- * covers a pixel, also the sum of step 2 and so x-bar (see xpe_average_args).  The patches themselves
- * receive z in the next trip, as they are read for step 1 of iteration t + 1; the same trip takes the data
- * error of iteration t.  Probe copies are treated the same way: steps 5 and 6 are pending until step 4 of
- * the next iteration reads them. */
+ * The iteration is arranged so that one trip over the frames serves it.  After a trip (step 1 of
+ * iteration t) the sums W_k = sum |d_k|^kappa w_j give z and, because step 2 adds the same z to
+ * every patch that covers a pixel, also the sum of step 2 and so x-bar (see xpe_average_args).  The
+ * patches themselves receive z in the next trip, as they are read for step 1 of iteration t + 1;
+ * the same trip takes the data error of iteration t.  Probe copies are treated the same way: steps
+ * 5 and 6 are pending until step 4 of the next iteration reads them. */
 #ifndef XPE_STATE_H
 #define XPE_STATE_H
 
@@ -15,8 +15,8 @@
 #include <stdatomic.h>
 
 typedef struct xpe_shard {
-    int64_t frames;                  /* of the block */
-    const int64_t *order;            /* [frames] original numbers, in the plan */
+    int64_t frames;       /* of the block */
+    const int64_t *order; /* [frames] original numbers, in the plan */
     int64_t window_first, window_rows, band_first, band_rows;
 
     /* block: y, v and copies stay where they are */
@@ -42,7 +42,8 @@ typedef struct xpe_bounds {
 
 typedef struct xpe_mode_numbers {
     double energy, share, d_eps, cover_eps;
-    double d_max, weight_max, reach; /* max |d|, |d|^kappa, |d|^kappa sum w_m |d_m| / (|d_m|^2 + eps_m) */
+    double d_max, weight_max,
+        reach; /* max |d|, |d|^kappa, |d|^kappa sum w_m |d_m| / (|d_m|^2 + eps_m) */
 } xpe_mode_numbers;
 
 struct xpe_run {
@@ -60,25 +61,25 @@ struct xpe_run {
     int trip_flags;   /* of the last trip: which sums wait to be averaged */
     int modes_before; /* before this iteration, with d_before: what a diverged run falls back to */
     int modes, modes_max;
-    xpe_mode_numbers *mode; /* [modes_max] */
-    double *share, *d_eps, *cover_eps;             /* [modes_max], as the operations take them */
-    xpe_unit *unit_a, *unit_b, *unit_real;         /* [modes_max] */
-    double *norms;                                 /* [J] ||y_j||, original order */
-    double total_energy;                           /* sum_j ||y_j||^2 */
+    xpe_mode_numbers *mode;                /* [modes_max] */
+    double *share, *d_eps, *cover_eps;     /* [modes_max], as the operations take them */
+    xpe_unit *unit_a, *unit_b, *unit_real; /* [modes_max] */
+    double *norms;                         /* [J] ||y_j||, original order */
+    double total_energy;                   /* sum_j ||y_j||^2 */
     double patch_eps;
     int64_t count_max; /* most patches over a pixel */
     xpe_bounds bounds;
     double *frame_values; /* [J], original order */
     double *host_rows;    /* scratch for the longest per-row or per-frame array that is read */
 
-    int iteration;      /* finished */
-    bool primed;        /* step 1 of the next iteration has been summed */
-    bool sums_wait;     /* ... and its sums have not been averaged yet */
-    bool hold;          /* the next step is to stop at a boundary */
-    int due;            /* flags of the trip that a held run still has to make; 0 = none */
-    bool ended;         /* diverged: there is no next step */
-    bool coverage_good; /* l_sum belongs to the modes */
-    bool pending;       /* copies wait for steps 5 and 6 */
+    int iteration;            /* finished */
+    bool primed;              /* step 1 of the next iteration has been summed */
+    bool sums_wait;           /* ... and its sums have not been averaged yet */
+    bool hold;                /* the next step is to stop at a boundary */
+    int due;                  /* flags of the trip that a held run still has to make; 0 = none */
+    bool ended;               /* diverged: there is no next step */
+    bool coverage_good;       /* l_sum belongs to the modes */
+    bool pending;             /* copies wait for steps 5 and 6 */
     double *positions, *gain; /* refine_positions: [J][2], [J] */
     atomic_bool cancel;
     atomic_int progress_iteration;
@@ -86,7 +87,8 @@ struct xpe_run {
 };
 
 /* state.c */
-XPE_MUST_CHECK xpe_status xpe_state_create(xpe_run *run, const xpe_device_list *devices, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_state_create(xpe_run *run, const xpe_device_list *devices,
+                                           xpe_error *err);
 void xpe_state_destroy(xpe_run *run);
 XPE_MUST_CHECK xpe_status xpe_state_wait(xpe_run *run, xpe_error *err);
 /* Batches of a shard's block, capped by the stage's batch size: false when there is none left. */
@@ -96,13 +98,16 @@ XPE_MUST_CHECK xpe_status xpe_state_send_modes(xpe_run *run, const xpe_c32 *mode
 XPE_MUST_CHECK xpe_status xpe_state_get_modes(xpe_run *run, xpe_c32 *modes, xpe_error *err);
 /* Sends an image [rows][cols] to bands and windows. */
 XPE_MUST_CHECK xpe_status xpe_state_send_image(xpe_run *run, const xpe_c32 *image, xpe_error *err);
-/* Reads a per-frame array (in block order on the devices) into original order; size <= 8 bytes a frame; uses
- * host_rows. */
-XPE_MUST_CHECK xpe_status xpe_state_get_frames(xpe_run *run, size_t member, void *out, size_t size, xpe_error *err);
+/* Reads a per-frame array (in block order on the devices) into original order; size <= 8 bytes a
+ * frame; uses host_rows. */
+XPE_MUST_CHECK xpe_status xpe_state_get_frames(xpe_run *run, size_t member, void *out, size_t size,
+                                               xpe_error *err);
 /* Reads a per-row array of the bands into one array [rows]; size bytes a row. */
-XPE_MUST_CHECK xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t plane, void *out, size_t size, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t plane, void *out,
+                                             size_t size, xpe_error *err);
 /* Largest of a per-frame float array over all devices and `modes` planes of it; uses host_rows. */
-XPE_MUST_CHECK xpe_status xpe_state_get_max(xpe_run *run, size_t member, int modes, double *out, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_state_get_max(xpe_run *run, size_t member, int modes, double *out,
+                                            xpe_error *err);
 void xpe_checkerboard(xpe_c32 *field, int64_t n); /* in place; its own inverse */
 
 /* A buffer of a shard, named by its member: XPE_AT(image). */
@@ -112,20 +117,28 @@ static inline xpe_buffer *xpe_shard_buffer(const xpe_shard *shard, size_t member
     return *(xpe_buffer *const *)(const void *)((const char *)shard + member);
 }
 
-/* exchange.c: the two movements between devices, and the modes' way from and to their owner.  Each waits
- * before it begins; what it enqueues is in order with what its destination does next. */
-XPE_MUST_CHECK xpe_status xpe_exchange_sum(xpe_run *run, xpe_sum_array array, xpe_error *err); /* into `fix` */
-XPE_MUST_CHECK xpe_status xpe_exchange_windows(xpe_run *run, size_t band, size_t window, xpe_error *err);
-XPE_MUST_CHECK xpe_status xpe_exchange_probe_sum(xpe_run *run, xpe_sum_array array, size_t to, int modes, xpe_error *err);
-XPE_MUST_CHECK xpe_status xpe_exchange_broadcast(xpe_run *run, size_t member, size_t bytes, xpe_error *err);
+/* exchange.c: the two movements between devices, and the modes' way from and to their owner.  Each
+ * waits before it begins; what it enqueues is in order with what its destination does next. */
+XPE_MUST_CHECK xpe_status xpe_exchange_sum(xpe_run *run, xpe_sum_array array,
+                                           xpe_error *err); /* into `fix` */
+XPE_MUST_CHECK xpe_status xpe_exchange_windows(xpe_run *run, size_t band, size_t window,
+                                               xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_exchange_probe_sum(xpe_run *run, xpe_sum_array array, size_t to,
+                                                 int modes, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_exchange_broadcast(xpe_run *run, size_t member, size_t bytes,
+                                                 xpe_error *err);
 
 /* start.c */
-XPE_MUST_CHECK xpe_status xpe_start_modes(xpe_run *run, xpe_c32 *modes, int *count, xpe_error *err); /* true units */
-XPE_MUST_CHECK xpe_status xpe_start_object(xpe_run *run, double probe_energy, xpe_c32 *object, xpe_error *err);
-XPE_MUST_CHECK xpe_status xpe_start_counts(xpe_run *run, int32_t *counts, xpe_error *err); /* [rows][cols] */
+XPE_MUST_CHECK xpe_status xpe_start_modes(xpe_run *run, xpe_c32 *modes, int *count,
+                                          xpe_error *err); /* true units */
+XPE_MUST_CHECK xpe_status xpe_start_object(xpe_run *run, double probe_energy, xpe_c32 *object,
+                                           xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_start_counts(xpe_run *run, int32_t *counts,
+                                           xpe_error *err); /* [rows][cols] */
 
 double xpe_fresnel_number(const xpe_run *run); /* q = lambda z / dx^2; 0 = none */
-/* Mean over all frames of F*(y) (modes 0) or of F*(R) / p (algorithm.md 3, step 3), true units, [n][n]. */
+/* Mean over all frames of F*(y) (modes 0) or of F*(R) / p (algorithm.md 3, step 3), true units,
+ * [n][n]. */
 XPE_MUST_CHECK xpe_status xpe_start_back(xpe_run *run, int modes, xpe_c64 *mean, xpe_error *err);
 
 /* pmace.c */
@@ -136,8 +149,10 @@ XPE_MUST_CHECK xpe_status xpe_pmace_data_error(xpe_run *run, double *out, xpe_er
 XPE_MUST_CHECK xpe_status xpe_pmace_coverage(xpe_run *run, xpe_error *err);
 
 /* modes.c */
-XPE_MUST_CHECK xpe_status xpe_modes_derive(xpe_run *run, xpe_error *err); /* after the modes changed */
-XPE_MUST_CHECK xpe_status xpe_modes_fill(xpe_run *run, xpe_error *err); /* every copy becomes its mode */
+XPE_MUST_CHECK xpe_status xpe_modes_derive(xpe_run *run,
+                                           xpe_error *err); /* after the modes changed */
+XPE_MUST_CHECK xpe_status xpe_modes_fill(xpe_run *run,
+                                         xpe_error *err); /* every copy becomes its mode */
 XPE_MUST_CHECK xpe_status xpe_modes_add(xpe_run *run, bool *added, xpe_error *err);
 /* probe_step.c: steps 4, 5 and the deviations of 6 */
 XPE_MUST_CHECK xpe_status xpe_probe_step(xpe_run *run, xpe_error *err);

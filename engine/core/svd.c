@@ -1,5 +1,6 @@
-/* Orthogonalisation of probe modes: one-sided Jacobi on the columns, in double precision (algorithm.md 3,
- * step 3).  Rotations act on pairs of columns until all are orthogonal; what remains is U S. */
+/* Orthogonalisation of probe modes: one-sided Jacobi on the columns, in double precision
+ * (algorithm.md 3, step 3).  Rotations act on pairs of columns until all are orthogonal; what
+ * remains is U S. */
 #include "host.h"
 
 #include "backend/util.h"
@@ -77,6 +78,8 @@ xpe_status xpe_orthogonalize(xpe_c64 *modes, int count, int64_t length, xpe_erro
             return XPE_OK;
         }
     }
-    return xpe_fail(err, XPE_DIVERGED, "/recon/orthogonalize_modes",
-                    "%d probe modes could not be made orthogonal in %d sweeps; they are not finite any more", count, SWEEPS_MAX);
+    return xpe_fail(
+        err, XPE_DIVERGED, "/recon/orthogonalize_modes",
+        "%d probe modes could not be made orthogonal in %d sweeps; they are not finite any more",
+        count, SWEEPS_MAX);
 }

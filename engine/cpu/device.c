@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #define HUGE_PAGE ((size_t)2 << 20)
-#define HUGE_FROM ((size_t)4 << 20) /* buffers from this size lie on huge pages where the system has them */
+#define HUGE_FROM                                                                                  \
+    ((size_t)4 << 20) /* buffers from this size lie on huge pages where the system has them */
 
 /* ------------------------------------------------------------------------------- memory */
 
@@ -26,13 +27,15 @@ static void note_bytes(xpe_team *team, long long change)
 void *xpe_cpu_alloc(xpe_team *team, size_t bytes)
 {
     size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : XPE_CACHE_LINE;
-    size_t size = bytes ? (bytes + XPE_CACHE_LINE - 1) / XPE_CACHE_LINE * XPE_CACHE_LINE : XPE_CACHE_LINE;
+    size_t size =
+        bytes ? (bytes + XPE_CACHE_LINE - 1) / XPE_CACHE_LINE * XPE_CACHE_LINE : XPE_CACHE_LINE;
     void *p = size < bytes ? NULL : aligned_alloc(align, (size + align - 1) / align * align);
 
     if (!p)
         return NULL;
     if (align == HUGE_PAGE)
-        (void)madvise(p, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* fewer address look-ups; works without */
+        (void)madvise(p, size / HUGE_PAGE * HUGE_PAGE,
+                      MADV_HUGEPAGE); /* fewer address look-ups; works without */
     memset(p, 0, size);
     note_bytes(team, (long long)size);
     return p;
@@ -46,7 +49,8 @@ void xpe_cpu_free(xpe_team *team, void *data, size_t bytes)
     free(data);
 }
 
-static xpe_status buffer_create(xpe_buffer **out, xpe_team *team, int device, size_t bytes, xpe_error *err)
+static xpe_status buffer_create(xpe_buffer **out, xpe_team *team, int device, size_t bytes,
+                                xpe_error *err)
 {
     xpe_status st = xpe_new(out, 1, sizeof **out, err);
 
@@ -60,7 +64,8 @@ static xpe_status buffer_create(xpe_buffer **out, xpe_team *team, int device, si
         return XPE_OK;
     free(*out);
     *out = NULL;
-    return xpe_fail(err, XPE_NO_MEMORY, "/devices", "host memory is exhausted: %.1f MiB more were needed on 'cpu'",
+    return xpe_fail(err, XPE_NO_MEMORY, "/devices",
+                    "host memory is exhausted: %.1f MiB more were needed on 'cpu'",
                     (double)bytes / 1048576.0);
 }
 
@@ -142,7 +147,8 @@ static xpe_status team_wait(xpe_team *team, xpe_error *err)
     return XPE_OK;
 }
 
-static void copy_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void copy_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                      xpe_scratch *scratch)
 {
     size_t begin = op->args.copy.bytes * (size_t)part / (size_t)parts;
     size_t end = op->args.copy.bytes * (size_t)(part + 1) / (size_t)parts;
@@ -176,9 +182,11 @@ static void download(xpe_team *team, void *to, const xpe_buffer *from, size_t of
     enqueue_copy(team, from->device, to, (const char *)from->data + offset, bytes);
 }
 
-static void copy(xpe_team *team, xpe_buffer *to, size_t to_offset, const xpe_buffer *from, size_t from_offset, size_t bytes)
+static void copy(xpe_team *team, xpe_buffer *to, size_t to_offset, const xpe_buffer *from,
+                 size_t from_offset, size_t bytes)
 {
-    enqueue_copy(team, to->device, (char *)to->data + to_offset, (const char *)from->data + from_offset, bytes);
+    enqueue_copy(team, to->device, (char *)to->data + to_offset,
+                 (const char *)from->data + from_offset, bytes);
 }
 
 static void zero(xpe_team *team, xpe_buffer *buffer)
@@ -250,7 +258,8 @@ static void team_close(xpe_team *team)
 
 static xpe_status scratch_init(xpe_team *team, xpe_scratch *s, xpe_error *err)
 {
-    size_t field = (size_t)(team->modes * team->groups * XPE_GROUP * (team->n + 1)) * sizeof(xpe_c32); /* frame.h */
+    size_t field = (size_t)(team->modes * team->groups * XPE_GROUP * (team->n + 1)) *
+                   sizeof(xpe_c32); /* frame.h */
     size_t rows = (size_t)(XPE_GROUP * team->stride) * sizeof(xpe_c32);
     size_t plane = (size_t)(XPE_GROUP * team->n) * sizeof(float);
     bool good = true;
@@ -261,12 +270,14 @@ static xpe_status scratch_init(xpe_team *team, xpe_scratch *s, xpe_error *err)
         good = (s->rows[i] = xpe_cpu_alloc(team, rows)) && good;
     good = (s->intensity = xpe_cpu_alloc(team, plane)) && good;
     if (!good)
-        return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %.1f MiB of work memory a thread were needed",
+        return xpe_fail(err, XPE_NO_MEMORY, "",
+                        "host memory is exhausted: %.1f MiB of work memory a thread were needed",
                         (double)(2 * field + 4 * rows + plane) / 1048576.0);
     return XPE_OK;
 }
 
-static xpe_status team_open(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes, xpe_error *err)
+static xpe_status team_open(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes,
+                            xpe_error *err)
 {
     xpe_team *team = NULL;
     xpe_status st;

@@ -1,5 +1,5 @@
-/* See fft.h.  FFTW's planner is not thread-safe: one lock, taken when a frame side is met for the first
- * time.  Executing plans needs none. */
+/* See fft.h.  FFTW's planner is not thread-safe: one lock, taken when a frame side is met for the
+ * first time.  Executing plans needs none. */
 #include "fft.h"
 
 #include "backend/util.h"
@@ -38,13 +38,14 @@ static xpe_status make(xpe_fft *fft, xpe_error *err)
     xpe_status st = XPE_OK;
 
     if (!space)
-        return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted while transforms are planned");
+        return xpe_fail(err, XPE_NO_MEMORY, "",
+                        "host memory is exhausted while transforms are planned");
     fftwf_forget_wisdom();
     for (int i = 0; i < 2; i++) {
-        fft->rows[i] = fftwf_plan_many_dft(1, &n, XPE_GROUP, space, NULL, 1, stride, space, NULL, 1, stride, signs[i],
-                                           FFTW_ESTIMATE);
-        fft->columns[i] = fftwf_plan_many_dft(1, &n, XPE_GROUP, space, NULL, XPE_GROUP, 1, space, NULL, XPE_GROUP, 1,
-                                              signs[i], FFTW_ESTIMATE);
+        fft->rows[i] = fftwf_plan_many_dft(1, &n, XPE_GROUP, space, NULL, 1, stride, space, NULL, 1,
+                                           stride, signs[i], FFTW_ESTIMATE);
+        fft->columns[i] = fftwf_plan_many_dft(1, &n, XPE_GROUP, space, NULL, XPE_GROUP, 1, space,
+                                              NULL, XPE_GROUP, 1, signs[i], FFTW_ESTIMATE);
         if (!fft->rows[i] || !fft->columns[i])
             st = xpe_fail(err, XPE_INTERNAL, "", "no transform of %d points could be planned", n);
     }
@@ -116,7 +117,9 @@ xpe_status xpe_fft_host(xpe_c64 *field, int64_t n, int sign, xpe_error *err)
     plan = fftw_plan_dft_2d((int)n, (int)n, p, p, sign, FFTW_ESTIMATE | FFTW_UNALIGNED);
     pthread_mutex_unlock(&lock);
     if (!plan)
-        return xpe_fail(err, XPE_INTERNAL, "", "no transform of %lld x %lld points could be planned", (long long)n, (long long)n);
+        return xpe_fail(err, XPE_INTERNAL, "",
+                        "no transform of %lld x %lld points could be planned", (long long)n,
+                        (long long)n);
     fftw_execute(plan);
     pthread_mutex_lock(&lock);
     fftw_destroy_plan(plan);

@@ -1,11 +1,13 @@
 /* Transforms of one frame, as rows and as groups of columns, by FFTW plans that never change.
  *
- * A field is held in column groups: [group][row][XPE_GROUP], groups of XPE_GROUP neighbouring columns (the
- * last one padded).  A column transform works on one group in place, contiguous and small enough for the
- * first-level cache; a row transform works on XPE_GROUP rows in a row buffer [XPE_GROUP][stride].
+ * A field is held in column groups: [group][row][XPE_GROUP], groups of XPE_GROUP neighbouring
+ * columns (the last one padded).  A column transform works on one group in place, contiguous and
+ * small enough for the first-level cache; a row transform works on XPE_GROUP rows in a row buffer
+ * [XPE_GROUP][stride].
  *
- * Plans are made in estimate mode with wisdom forgotten, so that the same processor always gets the same
- * plan and therefore the same bits; made once a frame side and kept for the life of the process. */
+ * Plans are made in estimate mode with wisdom forgotten, so that the same processor always gets the
+ * same plan and therefore the same bits; made once a frame side and kept for the life of the
+ * process. */
 #ifndef XPE_FFT_H
 #define XPE_FFT_H
 

@@ -1,7 +1,8 @@
 /* See frame.h. */
 #include "frame.h"
 
-void xpe_rows_to_field(const xpe_team *team, xpe_scratch *scratch, xpe_c32 *rows, xpe_c32 *field, int mode, int64_t row)
+void xpe_rows_to_field(const xpe_team *team, xpe_scratch *scratch, xpe_c32 *rows, xpe_c32 *field,
+                       int mode, int64_t row)
 {
     int64_t count = xpe_batch_rows(team, row), size = xpe_group_size(team);
     xpe_c32 *to = xpe_group(team, field, mode, 0) + row * XPE_GROUP;
@@ -13,10 +14,12 @@ void xpe_rows_to_field(const xpe_team *team, xpe_scratch *scratch, xpe_c32 *rows
     scratch->seconds_transforms += xpe_cpu_clock(team) - begin;
     for (int64_t g = 0; g < team->groups; g++)
         for (int64_t r = 0; r < count; r++)
-            memcpy(to + g * size + r * XPE_GROUP, rows + r * team->stride + g * XPE_GROUP, XPE_GROUP * sizeof *rows);
+            memcpy(to + g * size + r * XPE_GROUP, rows + r * team->stride + g * XPE_GROUP,
+                   XPE_GROUP * sizeof *rows);
 }
 
-void xpe_rows_from_field(const xpe_team *team, xpe_scratch *scratch, xpe_c32 *rows, xpe_c32 *field, int mode, int64_t row)
+void xpe_rows_from_field(const xpe_team *team, xpe_scratch *scratch, xpe_c32 *rows, xpe_c32 *field,
+                         int mode, int64_t row)
 {
     int64_t count = xpe_batch_rows(team, row), size = xpe_group_size(team);
     const xpe_c32 *from = xpe_group(team, field, mode, 0) + row * XPE_GROUP;
@@ -24,7 +27,8 @@ void xpe_rows_from_field(const xpe_team *team, xpe_scratch *scratch, xpe_c32 *ro
 
     for (int64_t g = 0; g < team->groups; g++)
         for (int64_t r = 0; r < count; r++)
-            memcpy(rows + r * team->stride + g * XPE_GROUP, from + g * size + r * XPE_GROUP, XPE_GROUP * sizeof *rows);
+            memcpy(rows + r * team->stride + g * XPE_GROUP, from + g * size + r * XPE_GROUP,
+                   XPE_GROUP * sizeof *rows);
     xpe_clear_tail(team, rows, count);
     begin = xpe_cpu_clock(team);
     xpe_fft_rows(team->fft, rows, +1);
@@ -39,21 +43,22 @@ void xpe_columns(const xpe_team *team, xpe_scratch *scratch, xpe_c32 *group, int
     scratch->seconds_transforms += xpe_cpu_clock(team) - begin;
 }
 
-void xpe_forward_rows(const xpe_team *team, xpe_scratch *scratch, const xpe_c32 *probe, int modes, const xpe_c32 *patch,
-                      int64_t cols, xpe_c32 *field)
+void xpe_forward_rows(const xpe_team *team, xpe_scratch *scratch, const xpe_c32 *probe, int modes,
+                      const xpe_c32 *patch, int64_t cols, xpe_c32 *field)
 {
     int64_t n = team->n;
 
     for (int64_t row = 0; row < n; row += XPE_GROUP)
         for (int k = 0; k < modes; k++) {
             for (int64_t r = 0; r < xpe_batch_rows(team, row); r++)
-                team->loops->product(scratch->rows[0] + r * team->stride, probe + (k * n + row + r) * n,
-                                     patch + (row + r) * cols, n);
+                team->loops->product(scratch->rows[0] + r * team->stride,
+                                     probe + (k * n + row + r) * n, patch + (row + r) * cols, n);
             xpe_rows_to_field(team, scratch, scratch->rows[0], field, k, row);
         }
 }
 
-double xpe_frame_misfit(const xpe_team *team, xpe_scratch *scratch, xpe_c32 *field, int modes, const float *y)
+double xpe_frame_misfit(const xpe_team *team, xpe_scratch *scratch, xpe_c32 *field, int modes,
+                        const float *y)
 {
     double sums[XPE_GROUP] = {0}, total = 0;
     int64_t n = team->n, plane = n * XPE_GROUP;

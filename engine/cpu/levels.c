@@ -14,7 +14,8 @@ const xpe_loops *xpe_loops_level(int i)
     if (i == 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
         return &xpe_loops_avx2;
     if (i == 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd"))
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512cd"))
         return &xpe_loops_avx512;
 #endif
     return NULL;

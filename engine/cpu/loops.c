@@ -16,7 +16,8 @@ static void product(xpe_c32 *R out, const xpe_c32 *R a, const xpe_c32 *R b, int6
         out[i] = xpe_mul(a[i], b[i]);
 }
 
-static void advance_product(xpe_c32 *R out, xpe_c32 *R v, const xpe_c32 *R z, const xpe_c32 *R d, float two_rho, int64_t n)
+static void advance_product(xpe_c32 *R out, xpe_c32 *R v, const xpe_c32 *R z, const xpe_c32 *R d,
+                            float two_rho, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         v[i] = xpe_advance(v[i], z[i], two_rho);
@@ -67,7 +68,8 @@ static void impose(xpe_c32 *R s, const xpe_c32 *R g, const float *R factor, int6
         zeros |= !(energy > 0.0f);
         s[i] = xpe_scale(s[i], xpe_phase_scale(factor[i] * sqrtf(xpe_energy(g[i])), energy));
     }
-    for (int64_t i = 0; zeros && i < n; i++) /* rare: the phase factor is 1, times the checkerboard */
+    for (int64_t i = 0; zeros && i < n;
+         i++) /* rare: the phase factor is 1, times the checkerboard */
         if (s[i].re == 0.0f && s[i].im == 0.0f) {
             float wanted = factor[i] * sqrtf(xpe_energy(g[i]));
             s[i].re = (i / XPE_GROUP + i) % 2 ? -wanted : wanted;
@@ -112,7 +114,8 @@ static void weigh(xpe_c32 *R t, const xpe_c32 *R a, const xpe_c32 *R b, int64_t 
             t[i] = xpe_mul(a[i], b[i]);
 }
 
-/* Floats that are not negative are ordered as their bit patterns are, and a NaN comes out on top. */
+/* Floats that are not negative are ordered as their bit patterns are, and a NaN comes out on top.
+ */
 static inline int32_t float_bits(float x)
 {
     int32_t b;
@@ -120,7 +123,8 @@ static inline int32_t float_bits(float x)
     return b & 0x7fffffff;
 }
 
-static int32_t relax(xpe_c32 *R w, xpe_c32 *R v, const xpe_c32 *R t, float one_minus_alpha, float two_rho, int64_t n)
+static int32_t relax(xpe_c32 *R w, xpe_c32 *R v, const xpe_c32 *R t, float one_minus_alpha,
+                     float two_rho, int64_t n)
 {
     int32_t most = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -133,7 +137,8 @@ static int32_t relax(xpe_c32 *R w, xpe_c32 *R v, const xpe_c32 *R t, float one_m
     return most;
 }
 
-static void sum_weighted(int64_t *R sum, const float *R weight, const xpe_c32 *R w, xpe_unit unit, int64_t n)
+static void sum_weighted(int64_t *R sum, const float *R weight, const xpe_c32 *R w, xpe_unit unit,
+                         int64_t n)
 {
     double magic = unit.magic;
     int64_t bias = unit.bias;
@@ -161,26 +166,28 @@ static void sum_real(int64_t *R sum, const float *R w, xpe_unit unit, int64_t n)
         sum[i] = xpe_fix_add(sum[i], xpe_fix(w[i], magic, bias));
 }
 
-static void copy_state(xpe_c32 *R s, const xpe_c32 *R u, const xpe_c32 *R d, const float *R deviation, float two_rho,
-                       int64_t n)
+static void copy_state(xpe_c32 *R s, const xpe_c32 *R u, const xpe_c32 *R d,
+                       const float *R deviation, float two_rho, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         s[i] = xpe_replace_outlier(xpe_advance(s[i], u[i], two_rho), d[i], deviation[i]);
 }
 
-static void divide(xpe_c32 *R out, const xpe_c32 *R t, const xpe_c32 *R p, float eps, float factor, int64_t n)
+static void divide(xpe_c32 *R out, const xpe_c32 *R t, const xpe_c32 *R p, float eps, float factor,
+                   int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = xpe_mul(t[i], xpe_scale(xpe_divider(p[i], eps), factor));
 }
 
-static void sum_deviation(int64_t *R sum, const xpe_c32 *R s, const xpe_c32 *R u, const xpe_c32 *R d, float two_rho,
-                          xpe_unit unit, int64_t n)
+static void sum_deviation(int64_t *R sum, const xpe_c32 *R s, const xpe_c32 *R u,
+                          const xpe_c32 *R d, float two_rho, xpe_unit unit, int64_t n)
 {
     double magic = unit.magic;
     int64_t bias = unit.bias;
     for (int64_t i = 0; i < n; i++)
-        sum[i] = xpe_fix_add(sum[i], xpe_fix(xpe_deviation(xpe_advance(s[i], u[i], two_rho), d[i]), magic, bias));
+        sum[i] = xpe_fix_add(
+            sum[i], xpe_fix(xpe_deviation(xpe_advance(s[i], u[i], two_rho), d[i]), magic, bias));
 }
 
 static void add_int(int64_t *R to, const int64_t *R from, int64_t n)

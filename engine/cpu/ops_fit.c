@@ -1,19 +1,20 @@
-/* The trip over the frames: step 7 of an iteration, its step 2, and step 1 of the next, a frame at a time
- * while it is in cache.  See backend/backend.h, xpe_fit_args. */
+/* The trip over the frames: step 7 of an iteration, its step 2, and step 1 of the next, a frame at
+ * a time while it is in cache.  See backend/backend.h, xpe_fit_args. */
 #include "frame.h"
 
 #include "backend/util.h"
 
 /* The lane's sums of mode k at the row of the window where a patch row lies. */
-static int64_t *sum_at(const xpe_sums *sums, const xpe_lane *lane, int64_t *array, int components, int mode, int64_t row,
-                       int64_t col)
+static int64_t *sum_at(const xpe_sums *sums, const xpe_lane *lane, int64_t *array, int components,
+                       int mode, int64_t row, int64_t col)
 {
     int64_t rows = lane->row_stop - lane->row_first;
     return array + ((mode * rows + row - lane->row_first) * sums->desc.cols + col) * components;
 }
 
 /* v += 2 rho z, products with the modes, row transforms. */
-static void load_patch(const xpe_team *team, xpe_scratch *s, const xpe_fit_args *a, xpe_c32 *v, const xpe_c32 *z)
+static void load_patch(const xpe_team *team, xpe_scratch *s, const xpe_fit_args *a, xpe_c32 *v,
+                       const xpe_c32 *z)
 {
     int64_t n = team->n;
     const xpe_c32 *probe = xpe_data(a->probe);
@@ -24,7 +25,8 @@ static void load_patch(const xpe_team *team, xpe_scratch *s, const xpe_fit_args 
                 xpe_c32 *out = s->rows[0] + r * team->stride, *at = v + (row + r) * n;
                 const xpe_c32 *d = probe + (k * n + row + r) * n;
                 if (k == 0 && (a->flags & XPE_FIT_UPDATE))
-                    team->loops->advance_product(out, at, z + (row + r) * a->cols, d, a->two_rho, n);
+                    team->loops->advance_product(out, at, z + (row + r) * a->cols, d, a->two_rho,
+                                                 n);
                 else
                     team->loops->product(out, d, at, n);
             }
@@ -32,7 +34,8 @@ static void load_patch(const xpe_team *team, xpe_scratch *s, const xpe_fit_args 
         }
 }
 
-/* Column transforms, amplitude replacement, column transforms back; a group of columns at a time. */
+/* Column transforms, amplitude replacement, column transforms back; a group of columns at a time.
+ */
 static void replace_amplitudes(const xpe_team *team, xpe_scratch *s, int modes, const float *y)
 {
     int64_t plane = team->n * XPE_GROUP;
@@ -59,8 +62,9 @@ static void replace_amplitudes(const xpe_team *team, xpe_scratch *s, int modes, 
 }
 
 /* One row: sums of the patch as it is, the relaxed update, sums of w. */
-static int32_t finish_row(const xpe_team *team, xpe_scratch *s, const xpe_fit_args *a, const xpe_lane *lane, xpe_c32 *v,
-                          const xpe_c32 *t, int64_t patch_row, int64_t row, int64_t col)
+static int32_t finish_row(const xpe_team *team, xpe_scratch *s, const xpe_fit_args *a,
+                          const xpe_lane *lane, xpe_c32 *v, const xpe_c32 *t, int64_t patch_row,
+                          int64_t row, int64_t col)
 {
     int64_t n = team->n;
     xpe_c32 *w = s->rows[2];
@@ -69,22 +73,23 @@ static int32_t finish_row(const xpe_team *team, xpe_scratch *s, const xpe_fit_ar
 
     if (a->flags & XPE_FIT_SUM_V)
         for (int k = 0; k < a->modes; k++)
-            team->loops->sum_weighted(sum_at(a->sums, lane, lane->b, 2, k, row, col), weight + (k * n + patch_row) * n, v,
-                                      a->unit_v[k], n);
+            team->loops->sum_weighted(sum_at(a->sums, lane, lane->b, 2, k, row, col),
+                                      weight + (k * n + patch_row) * n, v, a->unit_v[k], n);
     most = team->loops->relax(w, v, t, a->one_minus_alpha, a->two_rho, n);
     for (int k = 0; k < a->modes; k++) {
-        team->loops->sum_weighted(sum_at(a->sums, lane, lane->a, 2, k, row, col), weight + (k * n + patch_row) * n, w,
-                                  a->unit_w[k], n);
+        team->loops->sum_weighted(sum_at(a->sums, lane, lane->a, 2, k, row, col),
+                                  weight + (k * n + patch_row) * n, w, a->unit_w[k], n);
         if (a->flags & XPE_FIT_SUM_L)
-            team->loops->sum_real(sum_at(a->sums, lane, lane->real, 1, k, row, col), weight + (k * n + patch_row) * n,
-                                  a->unit_l[k], n);
+            team->loops->sum_real(sum_at(a->sums, lane, lane->real, 1, k, row, col),
+                                  weight + (k * n + patch_row) * n, a->unit_l[k], n);
     }
     return most;
 }
 
-/* Row transforms back, division by the modes, update of v, sums.  Returns max |v|^2 as float bits. */
-static int32_t store_patch(const xpe_team *team, xpe_scratch *s, const xpe_fit_args *a, const xpe_lane *lane, xpe_c32 *v,
-                           int64_t window_row, int64_t col)
+/* Row transforms back, division by the modes, update of v, sums.  Returns max |v|^2 as float bits.
+ */
+static int32_t store_patch(const xpe_team *team, xpe_scratch *s, const xpe_fit_args *a,
+                           const xpe_lane *lane, xpe_c32 *v, int64_t window_row, int64_t col)
 {
     int64_t n = team->n;
     const xpe_c32 *divider = xpe_data(a->divider);
@@ -99,15 +104,17 @@ static int32_t store_patch(const xpe_team *team, xpe_scratch *s, const xpe_fit_a
                                    divider + (k * n + row + r) * n, n, k > 0);
         }
         for (int64_t r = 0; r < count; r++) {
-            int32_t bits = finish_row(team, s, a, lane, v + (row + r) * n, s->rows[1] + r * team->stride, row + r,
-                                      window_row + row + r, col);
+            int32_t bits =
+                finish_row(team, s, a, lane, v + (row + r) * n, s->rows[1] + r * team->stride,
+                           row + r, window_row + row + r, col);
             most = bits > most ? bits : most;
         }
     }
     return most;
 }
 
-static void fit_frame(const xpe_team *team, xpe_scratch *s, const xpe_fit_args *a, const xpe_lane *lane, int64_t i)
+static void fit_frame(const xpe_team *team, xpe_scratch *s, const xpe_fit_args *a,
+                      const xpe_lane *lane, int64_t i)
 {
     int64_t n = team->n;
     const int32_t *first = (const int32_t *)xpe_data(a->first) + 2 * i;
@@ -117,8 +124,8 @@ static void fit_frame(const xpe_team *team, xpe_scratch *s, const xpe_fit_args *
     const xpe_c32 *z = a->flags & XPE_FIT_UPDATE ? (const xpe_c32 *)xpe_data(a->z) + corner : NULL;
 
     if (a->flags & XPE_FIT_ERROR) {
-        xpe_forward_rows(team, s, xpe_data(a->probe), a->modes, (const xpe_c32 *)xpe_data(a->image) + corner, a->cols,
-                         s->field[0]);
+        xpe_forward_rows(team, s, xpe_data(a->probe), a->modes,
+                         (const xpe_c32 *)xpe_data(a->image) + corner, a->cols, s->field[0]);
         ((double *)xpe_data(a->misfit))[i] = xpe_frame_misfit(team, s, s->field[0], a->modes, y);
     }
     if (a->flags & XPE_FIT_PATCH) {
@@ -133,12 +140,14 @@ static void fit_frame(const xpe_team *team, xpe_scratch *s, const xpe_fit_args *
     } else if (a->flags & XPE_FIT_SUM_L) {
         for (int k = 0; k < a->modes; k++)
             for (int64_t r = 0; r < n; r++)
-                team->loops->sum_real(sum_at(a->sums, lane, lane->real, 1, k, first[0] + r, first[1]),
-                                      (const float *)xpe_data(a->weight) + (k * n + r) * n, a->unit_l[k], n);
+                team->loops->sum_real(
+                    sum_at(a->sums, lane, lane->real, 1, k, first[0] + r, first[1]),
+                    (const float *)xpe_data(a->weight) + (k * n + r) * n, a->unit_l[k], n);
     }
 }
 
-static void fit_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void fit_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                     xpe_scratch *scratch)
 {
     const xpe_fit_args *a = &op->args.fit;
     xpe_batch share = xpe_cpu_share(a->batch, part, parts);
@@ -147,8 +156,8 @@ static void fit_part(xpe_team *team, int device, const xpe_op *op, int part, int
     (void)device;
     for (int64_t i = share.first; i < share.first + share.count; i++)
         fit_frame(team, scratch, a, &a->sums->lanes[part], i);
-    /* by design, a pixel: amplitudes and image patch with the modes for the error; patch, z, amplitudes, modes,
-     * dividers, weights and sums (read and written) for the fit */
+    /* by design, a pixel: amplitudes and image patch with the modes for the error; patch, z,
+     * amplitudes, modes, dividers, weights and sums (read and written) for the fit */
     if (a->flags & XPE_FIT_ERROR)
         pixel += 4 + 8 + 8 * k;
     if (a->flags & XPE_FIT_PATCH)

@@ -1,4 +1,5 @@
-/* Operations of the CPU backend that need no transform: amplitudes, patches, and the averages on bands. */
+/* Operations of the CPU backend that need no transform: amplitudes, patches, and the averages on
+ * bands. */
 #include "team.h"
 
 #include "backend/util.h"
@@ -10,8 +11,8 @@
 
 /* ---------------------------------------------------------------------------- amplitudes */
 
-/* The stored count i as a double, NaN where the type's own conventions mask it: its largest value, and
- * negative values of the signed types. */
+/* The stored count i as a double, NaN where the type's own conventions mask it: its largest value,
+ * and negative values of the signed types. */
 #define READ_UNSIGNED(type, largest)                                                               \
     static double read_##type(const void *p, int64_t i)                                            \
     {                                                                                              \
@@ -56,7 +57,8 @@ static float amplitude(double count, double saturation)
     return count > 0 ? (float)sqrt(count) : 0.0f;
 }
 
-static void amplitudes_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void amplitudes_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                            xpe_scratch *scratch)
 {
     const xpe_amplitude_args *a = &op->args.amplitude;
     xpe_batch share = xpe_cpu_share(a->batch, part, parts);
@@ -95,7 +97,8 @@ void xpe_cpu_amplitudes(xpe_team *team, int device, const xpe_amplitude_args *ar
 
 /* ------------------------------------------------------------------------------- patches */
 
-static void patches_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void patches_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                         xpe_scratch *scratch)
 {
     const xpe_patch_args *a = &op->args.patch;
     xpe_batch share = xpe_cpu_share(a->batch, part, parts);
@@ -108,7 +111,8 @@ static void patches_part(xpe_team *team, int device, const xpe_op *op, int part,
     for (int64_t i = share.first; i < share.first + share.count; i++)
         for (int64_t r = 0; r < n; r++)
             memcpy((xpe_c32 *)xpe_data(a->v) + (i * n + r) * n,
-                   image + (first[2 * i] + r) * a->cols + first[2 * i + 1], (size_t)n * sizeof *image);
+                   image + (first[2 * i] + r) * a->cols + first[2 * i + 1],
+                   (size_t)n * sizeof *image);
 }
 
 void xpe_cpu_patches(xpe_team *team, int device, const xpe_patch_args *args)
@@ -120,7 +124,8 @@ void xpe_cpu_patches(xpe_team *team, int device, const xpe_patch_args *args)
 
 /* -------------------------------------------------------------------------------- bands */
 
-static void average_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void average_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                         xpe_scratch *scratch)
 {
     const xpe_average_args *a = &op->args.average;
     int64_t plane = a->rows * a->cols;
@@ -139,7 +144,8 @@ static void average_part(xpe_team *team, int device, const xpe_op *op, int part,
             double zr = 0, zi = 0, xr = 0, xi = 0;
             for (int k = 0; k < a->modes; k++) {
                 int64_t at = k * plane + i;
-                double cover = l[at] * COVERAGE_SCALE, q = a->share[k] * cover / (cover * cover + a->eps[k]);
+                double cover = l[at] * COVERAGE_SCALE,
+                       q = a->share[k] * cover / (cover * cover + a->eps[k]);
                 zr += (2 * (double)w[2 * at] * a->unit_w[k].unit - v[2 * at]) * q;
                 zi += (2 * (double)w[2 * at + 1] * a->unit_w[k].unit - v[2 * at + 1]) * q;
             }
@@ -148,14 +154,17 @@ static void average_part(xpe_team *team, int device, const xpe_op *op, int part,
             zi = (double)z[i].im;
             for (int k = 0; k < a->modes; k++) {
                 int64_t at = k * plane + i;
-                double cover = l[at] * COVERAGE_SCALE, q = a->share[k] * cover / (cover * cover + a->eps[k]);
+                double cover = l[at] * COVERAGE_SCALE,
+                       q = a->share[k] * cover / (cover * cover + a->eps[k]);
                 v[2 * at] += a->two_rho * (zr * l[at] - (double)w[2 * at] * a->unit_w[k].unit);
-                v[2 * at + 1] += a->two_rho * (zi * l[at] - (double)w[2 * at + 1] * a->unit_w[k].unit);
+                v[2 * at + 1] +=
+                    a->two_rho * (zi * l[at] - (double)w[2 * at + 1] * a->unit_w[k].unit);
                 xr += v[2 * at] * q;
                 xi += v[2 * at + 1] * q;
             }
             image[i] = (xpe_c32){(float)xr, (float)xi};
-            xr = (double)image[i].re * (double)image[i].re + (double)image[i].im * (double)image[i].im;
+            xr = (double)image[i].re * (double)image[i].re +
+                 (double)image[i].im * (double)image[i].im;
             energy += count[i] * xr;
             x_max = count[i] && !(xr <= x_max) ? xr : x_max; /* a NaN gets through */
             zr = zr * zr + zi * zi;
@@ -174,7 +183,8 @@ void xpe_cpu_average(xpe_team *team, int device, const xpe_average_args *args)
     xpe_cpu_enqueue(team, device, &op);
 }
 
-static void unfix_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void unfix_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                       xpe_scratch *scratch)
 {
     const xpe_unfix_args *a = &op->args.unfix;
     int64_t width = a->cols * a->components;

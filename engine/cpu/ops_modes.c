@@ -1,4 +1,5 @@
-/* Probe-sized operations of the CPU backend: averages over the copies, and what follows from the modes. */
+/* Probe-sized operations of the CPU backend: averages over the copies, and what follows from the
+ * modes. */
 #include "team.h"
 
 #include "backend/util.h"
@@ -6,9 +7,13 @@
 
 #include <math.h>
 
-#define ROWS(count, part, parts) int64_t r = (count) * (part) / (parts); r < (count) * ((part) + 1) / (parts); r++
+#define ROWS(count, part, parts)                                                                   \
+    int64_t r = (count) * (part) / (parts);                                                        \
+    r < (count) * ((part) + 1) / (parts);                                                          \
+    r++
 
-static void mode_average_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void mode_average_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                              xpe_scratch *scratch)
 {
     const xpe_mode_average_args *a = &op->args.mode_average;
     int64_t n = team->n;
@@ -21,19 +26,22 @@ static void mode_average_part(xpe_team *team, int device, const xpe_op *op, int 
         int k = (int)(r / n);
         double most = 0;
         for (int64_t i = 2 * r * n; i < 2 * (r + 1) * n; i++) {
-            double fit = xpe_unfix(r_sum[i], a->unit_r[k].unit), copy = xpe_unfix(s_sum[i], a->unit_s[k].unit);
+            double fit = xpe_unfix(r_sum[i], a->unit_r[k].unit),
+                   copy = xpe_unfix(s_sum[i], a->unit_s[k].unit);
             u[i] = (float)((2 * fit - copy) / a->num_frames);
             d[i] = (float)((copy - a->two_rho * fit) / a->num_frames + a->two_rho * (double)u[i]);
         }
         for (int64_t i = r * n; i < (r + 1) * n; i++) {
-            double energy = (double)u[2 * i] * (double)u[2 * i] + (double)u[2 * i + 1] * (double)u[2 * i + 1];
+            double energy =
+                (double)u[2 * i] * (double)u[2 * i] + (double)u[2 * i + 1] * (double)u[2 * i + 1];
             most = energy <= most ? most : energy; /* a NaN gets through */
         }
         ((double *)xpe_data(a->row_max))[r] = most;
     }
 }
 
-static void mode_deviation_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void mode_deviation_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                                xpe_scratch *scratch)
 {
     const xpe_mode_deviation_args *a = &op->args.mode_deviation;
     int64_t n = team->n;
@@ -49,7 +57,8 @@ static void mode_deviation_part(xpe_team *team, int device, const xpe_op *op, in
         }
 }
 
-static void mode_energy_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void mode_energy_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                             xpe_scratch *scratch)
 {
     const xpe_mode_energy_args *a = &op->args.mode_energy;
     int64_t n = team->n;
@@ -80,7 +89,8 @@ static float power(float energy, double kappa)
     return (float)pow((double)size, kappa);
 }
 
-static void mode_derive_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void mode_derive_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                             xpe_scratch *scratch)
 {
     const xpe_mode_derive_args *a = &op->args.mode_derive;
     int64_t n = team->n;
@@ -101,7 +111,8 @@ static void mode_derive_part(xpe_team *team, int device, const xpe_op *op, int p
                 int64_t at = k * n * n + i;
                 float energy = xpe_energy(d[at]);
                 probe[at] = xpe_scale(d[at], 1.0f / (float)n);
-                divider[at] = xpe_scale(xpe_divider(d[at], (float)a->eps[k]), (float)(a->alpha * a->share[k] / (double)n));
+                divider[at] = xpe_scale(xpe_divider(d[at], (float)a->eps[k]),
+                                        (float)(a->alpha * a->share[k] / (double)n));
                 weight[at] = power(energy, a->kappa);
                 reach += a->share[k] * sqrt((double)energy) / ((double)energy + a->eps[k]);
             }
@@ -123,7 +134,7 @@ static void mode_derive_part(xpe_team *team, int device, const xpe_op *op, int p
         op.args.name = *args;                                                                      \
         xpe_cpu_enqueue(team, device, &op);                                                        \
     }
-ENQUEUE(mode_average, args->modes *team->n)
-ENQUEUE(mode_deviation, args->modes *team->n)
-ENQUEUE(mode_energy, args->modes *team->n)
+ENQUEUE(mode_average, args->modes * team->n)
+ENQUEUE(mode_deviation, args->modes * team->n)
+ENQUEUE(mode_energy, args->modes * team->n)
 ENQUEUE(mode_derive, team->n)

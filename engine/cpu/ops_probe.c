@@ -1,28 +1,32 @@
-/* Probe copies: step 4 with the pending steps 5 and 6, the deviations of step 6, and what a scheduled mode
- * needs.  See backend/backend.h. */
+/* Probe copies: step 4 with the pending steps 5 and 6, the deviations of step 6, and what a
+ * scheduled mode needs.  See backend/backend.h. */
 #include "frame.h"
 
 #include "backend/util.h"
 
-static xpe_c32 *copy_of(const xpe_team *team, const xpe_copy_state *c, int64_t block, int mode, int64_t i)
+static xpe_c32 *copy_of(const xpe_team *team, const xpe_copy_state *c, int64_t block, int mode,
+                        int64_t i)
 {
     return (xpe_c32 *)xpe_data(c->s) + (mode * block + i) * team->n * team->n;
 }
 
 /* Pending steps on `count` pixels of mode k from pixel `at`. */
-static void settle_pixels(const xpe_team *team, const xpe_copy_state *c, xpe_c32 *s, int mode, int64_t at, int64_t count)
+static void settle_pixels(const xpe_team *team, const xpe_copy_state *c, xpe_c32 *s, int mode,
+                          int64_t at, int64_t count)
 {
     int64_t from = mode * team->n * team->n + at;
 
     if (c->pending)
-        team->loops->copy_state(s + at, (const xpe_c32 *)xpe_data(c->u) + from, (const xpe_c32 *)xpe_data(c->d) + from,
+        team->loops->copy_state(s + at, (const xpe_c32 *)xpe_data(c->u) + from,
+                                (const xpe_c32 *)xpe_data(c->d) + from,
                                 (const float *)xpe_data(c->deviation) + from, c->two_rho, count);
 }
 
 /* ------------------------------------------------------------------------------ step 4 */
 
 /* Fields of d_k p and s_k p, rows transformed. */
-static void load_fields(const xpe_team *team, xpe_scratch *s, const xpe_probe_args *a, int64_t i, const xpe_c32 *patch)
+static void load_fields(const xpe_team *team, xpe_scratch *s, const xpe_probe_args *a, int64_t i,
+                        const xpe_c32 *patch)
 {
     int64_t n = team->n;
 
@@ -33,7 +37,8 @@ static void load_fields(const xpe_team *team, xpe_scratch *s, const xpe_probe_ar
             int64_t count = xpe_batch_rows(team, row);
             settle_pixels(team, &a->copy, copy, k, row * n, count * n);
             for (int64_t r = 0; r < count; r++)
-                team->loops->product(s->rows[0] + r * team->stride, copy + (row + r) * n, patch + (row + r) * a->cols, n);
+                team->loops->product(s->rows[0] + r * team->stride, copy + (row + r) * n,
+                                     patch + (row + r) * a->cols, n);
             xpe_rows_to_field(team, s, s->rows[0], s->field[1], k, row);
         }
     }
@@ -60,8 +65,8 @@ static void impose_amplitudes(const xpe_team *team, xpe_scratch *s, int modes, c
     s->transforms += 3 * modes;
 }
 
-static void store_copy(const xpe_team *team, xpe_scratch *s, const xpe_probe_args *a, const xpe_lane *lane, int mode,
-                       int64_t i, const xpe_c32 *patch)
+static void store_copy(const xpe_team *team, xpe_scratch *s, const xpe_probe_args *a,
+                       const xpe_lane *lane, int mode, int64_t i, const xpe_c32 *patch)
 {
     int64_t n = team->n;
     xpe_c32 *copy = copy_of(team, &a->copy, a->batch.block, mode, i);
@@ -73,8 +78,8 @@ static void store_copy(const xpe_team *team, xpe_scratch *s, const xpe_probe_arg
         for (int64_t r = 0; r < xpe_batch_rows(team, row); r++) {
             int64_t at = (row + r) * n, sum = 2 * (mode * n * n + at);
             int32_t bits;
-            team->loops->divide(t, s->rows[0] + r * team->stride, patch + (row + r) * a->cols, a->patch_eps,
-                                a->alpha / (float)n, n);
+            team->loops->divide(t, s->rows[0] + r * team->stride, patch + (row + r) * a->cols,
+                                a->patch_eps, a->alpha / (float)n, n);
             team->loops->sum_plain(lane->b + sum, copy + at, a->unit_s[mode], n);
             bits = team->loops->relax(fit, copy + at, t, a->one_minus_alpha, a->two_rho, n);
             team->loops->sum_plain(lane->a + sum, fit, a->unit_r[mode], n);
@@ -84,7 +89,8 @@ static void store_copy(const xpe_team *team, xpe_scratch *s, const xpe_probe_arg
     memcpy((float *)xpe_data(a->s_energy) + mode * a->batch.block + i, &most, sizeof most);
 }
 
-static void probe_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void probe_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                       xpe_scratch *scratch)
 {
     const xpe_probe_args *a = &op->args.probe;
     xpe_batch share = xpe_cpu_share(a->batch, part, parts);
@@ -98,7 +104,8 @@ static void probe_part(xpe_team *team, int device, const xpe_op *op, int part, i
         for (int k = 0; k < a->modes; k++)
             store_copy(team, scratch, a, &a->sums->lanes[part], k, i, patch);
     }
-    /* amplitudes and patch twice; modes, pending arrays, the copy three times, sums read and written */
+    /* amplitudes and patch twice; modes, pending arrays, the copy three times, sums read and
+     * written */
     xpe_cpu_moved(team, (4 + 16 + a->modes * (8 + 20 + 24 + 64)) * share.count * team->n * team->n);
 }
 
@@ -111,7 +118,8 @@ void xpe_cpu_probe_fit(xpe_team *team, int device, const xpe_probe_args *args)
 
 /* ------------------------------------------------------------------------------ step 6 */
 
-static void deviation_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void deviation_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                           xpe_scratch *scratch)
 {
     const xpe_deviation_args *a = &op->args.deviation;
     xpe_batch share = xpe_cpu_share(a->batch, part, parts);
@@ -121,9 +129,11 @@ static void deviation_part(xpe_team *team, int device, const xpe_op *op, int par
     (void)scratch;
     for (int k = 0; k < a->modes; k++)
         for (int64_t i = share.first; i < share.first + share.count; i++)
-            team->loops->sum_deviation(a->sums->lanes[part].real + k * plane, copy_of(team, &a->copy, a->batch.block, k, i),
+            team->loops->sum_deviation(a->sums->lanes[part].real + k * plane,
+                                       copy_of(team, &a->copy, a->batch.block, k, i),
                                        (const xpe_c32 *)xpe_data(a->copy.u) + k * plane,
-                                       (const xpe_c32 *)xpe_data(a->copy.d) + k * plane, a->copy.two_rho, a->unit[k], plane);
+                                       (const xpe_c32 *)xpe_data(a->copy.d) + k * plane,
+                                       a->copy.two_rho, a->unit[k], plane);
     xpe_cpu_moved(team, a->modes * (24 + 16) * share.count * plane);
 }
 
@@ -136,7 +146,8 @@ void xpe_cpu_deviation(xpe_team *team, int device, const xpe_deviation_args *arg
 
 /* ---------------------------------------------------------------------- scheduled modes */
 
-static void settle_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void settle_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                        xpe_scratch *scratch)
 {
     const xpe_settle_args *a = &op->args.settle;
     xpe_batch share = xpe_cpu_share(a->batch, part, parts);
@@ -160,7 +171,8 @@ void xpe_cpu_settle(xpe_team *team, int device, const xpe_settle_args *args)
     xpe_cpu_enqueue(team, device, &op);
 }
 
-static void fill_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void fill_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                      xpe_scratch *scratch)
 {
     const xpe_fill_args *a = &op->args.fill;
     xpe_batch share = xpe_cpu_share(a->batch, part, parts);
@@ -170,7 +182,8 @@ static void fill_part(xpe_team *team, int device, const xpe_op *op, int part, in
     (void)scratch;
     for (int64_t i = share.first; i < share.first + share.count; i++)
         memcpy((xpe_c32 *)xpe_data(a->s) + (a->mode * a->batch.block + i) * plane,
-               (const xpe_c32 *)xpe_data(a->value) + a->mode * plane, (size_t)plane * sizeof(xpe_c32));
+               (const xpe_c32 *)xpe_data(a->value) + a->mode * plane,
+               (size_t)plane * sizeof(xpe_c32));
 }
 
 void xpe_cpu_fill(xpe_team *team, int device, const xpe_fill_args *args)
@@ -182,9 +195,10 @@ void xpe_cpu_fill(xpe_team *team, int device, const xpe_fill_args *args)
 
 /* ------------------------------------------------- start probe and residual of step 3 */
 
-/* The residual (or, without modes, the amplitudes) as a field times the checkerboard that centres it. */
-static bool residual_fields(const xpe_team *team, xpe_scratch *s, const xpe_back_args *a, const float *y,
-                            const xpe_c32 *patch)
+/* The residual (or, without modes, the amplitudes) as a field times the checkerboard that centres
+ * it. */
+static bool residual_fields(const xpe_team *team, xpe_scratch *s, const xpe_back_args *a,
+                            const float *y, const xpe_c32 *patch)
 {
     int64_t n = team->n, plane = n * XPE_GROUP;
     bool any = false;
@@ -210,7 +224,8 @@ static bool residual_fields(const xpe_team *team, xpe_scratch *s, const xpe_back
     return any;
 }
 
-static void back_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void back_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                      xpe_scratch *scratch)
 {
     const xpe_back_args *a = &op->args.back;
     xpe_batch share = xpe_cpu_share(a->batch, part, parts);
@@ -220,7 +235,8 @@ static void back_part(xpe_team *team, int device, const xpe_op *op, int part, in
     (void)device;
     for (int64_t i = share.first; i < share.first + share.count; i++) {
         const int32_t *first = (const int32_t *)xpe_data(a->first) + 2 * i;
-        const xpe_c32 *patch = a->modes ? (const xpe_c32 *)xpe_data(a->image) + first[0] * a->cols + first[1] : NULL;
+        const xpe_c32 *patch =
+            a->modes ? (const xpe_c32 *)xpe_data(a->image) + first[0] * a->cols + first[1] : NULL;
         bool any = residual_fields(team, scratch, a, xpe_frame_y(team, a->y, i), patch);
         ((float *)xpe_data(a->nonzero))[i] = any;
         for (int64_t row = 0; row < n; row += XPE_GROUP) {
@@ -228,7 +244,8 @@ static void back_part(xpe_team *team, int device, const xpe_op *op, int part, in
             for (int64_t r = 0; r < xpe_batch_rows(team, row); r++) {
                 xpe_c32 *t = scratch->rows[0] + r * team->stride;
                 if (a->modes) {
-                    team->loops->divide(scratch->rows[1], t, patch + (row + r) * a->cols, a->patch_eps, 1.0f / (float)n, n);
+                    team->loops->divide(scratch->rows[1], t, patch + (row + r) * a->cols,
+                                        a->patch_eps, 1.0f / (float)n, n);
                     t = scratch->rows[1];
                 } else {
                     team->loops->multiply(t, 1.0f / (float)n, n);

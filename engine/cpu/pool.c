@@ -1,5 +1,5 @@
-/* See pool.h.  One mutex guards the description of the current pass; parts are handed out by an atomic
- * counter, so that no lock is taken while frames are worked on. */
+/* See pool.h.  One mutex guards the description of the current pass; parts are handed out by an
+ * atomic counter, so that no lock is taken while frames are worked on. */
 #include "pool.h"
 
 #include "backend/util.h"
@@ -84,8 +84,9 @@ xpe_status xpe_pool_create(xpe_pool **out, int threads, xpe_error *err)
         pool->helpers[i].index = i;
         rc = pthread_create(&pool->helpers[i].thread, NULL, helper_main, &pool->helpers[i]);
         if (rc) {
-            st = xpe_fail(err, XPE_NO_MEMORY, "/devices/cpu_threads", "thread %d of %d could not be started (error %d); ask for fewer",
-                          i + 1, threads, rc);
+            st = xpe_fail(err, XPE_NO_MEMORY, "/devices/cpu_threads",
+                          "thread %d of %d could not be started (error %d); ask for fewer", i + 1,
+                          threads, rc);
             break;
         }
         pool->started++;

@@ -1,5 +1,5 @@
-/* Exact sums of the CPU backend: a set of integer arrays a lane, each just as high as the lane's frames
- * reach, added where they meet when an owner gathers its rows. */
+/* Exact sums of the CPU backend: a set of integer arrays a lane, each just as high as the lane's
+ * frames reach, added where they meet when an owner gathers its rows. */
 #include "team.h"
 
 #include "backend/util.h"
@@ -8,14 +8,16 @@
 
 static size_t array_size(const xpe_sums *sums, const xpe_lane *lane, int components)
 {
-    return (size_t)(sums->desc.modes * (lane->row_stop - lane->row_first) * sums->desc.cols * components);
+    return (size_t)(sums->desc.modes * (lane->row_stop - lane->row_first) * sums->desc.cols *
+                    components);
 }
 
 static xpe_status lane_init(xpe_sums *sums, int index, xpe_error *err)
 {
     const xpe_sums_desc *d = &sums->desc;
     xpe_lane *lane = &sums->lanes[index];
-    xpe_batch whole = {0, d->block, d->block}, share = xpe_cpu_share(whole, index, sums->lane_count);
+    xpe_batch whole = {0, d->block, d->block},
+              share = xpe_cpu_share(whole, index, sums->lane_count);
     int64_t least = d->rows, most = 0;
     bool good = true;
 
@@ -32,19 +34,26 @@ static xpe_status lane_init(xpe_sums *sums, int index, xpe_error *err)
         lane->row_stop = d->rows;
     }
     if (d->complex_a)
-        good = (lane->a = xpe_cpu_alloc(sums->team, array_size(sums, lane, 2) * sizeof(int64_t))) && good;
+        good = (lane->a = xpe_cpu_alloc(sums->team, array_size(sums, lane, 2) * sizeof(int64_t))) &&
+               good;
     if (d->complex_b)
-        good = (lane->b = xpe_cpu_alloc(sums->team, array_size(sums, lane, 2) * sizeof(int64_t))) && good;
+        good = (lane->b = xpe_cpu_alloc(sums->team, array_size(sums, lane, 2) * sizeof(int64_t))) &&
+               good;
     if (d->real)
-        good = (lane->real = xpe_cpu_alloc(sums->team, array_size(sums, lane, 1) * sizeof(int64_t))) && good;
+        good =
+            (lane->real = xpe_cpu_alloc(sums->team, array_size(sums, lane, 1) * sizeof(int64_t))) &&
+            good;
     if (!good)
         return xpe_fail(err, XPE_NO_MEMORY, "/devices",
-                        "host memory is exhausted: %.1f MiB were needed for the sums of %lld object rows on 'cpu'",
-                        (double)array_size(sums, lane, 5) * 8 / 1048576.0, (long long)(lane->row_stop - lane->row_first));
+                        "host memory is exhausted: %.1f MiB were needed for the sums of %lld "
+                        "object rows on 'cpu'",
+                        (double)array_size(sums, lane, 5) * 8 / 1048576.0,
+                        (long long)(lane->row_stop - lane->row_first));
     return XPE_OK;
 }
 
-xpe_status xpe_cpu_sums_create(xpe_sums **out, xpe_team *team, int device, const xpe_sums_desc *desc, xpe_error *err)
+xpe_status xpe_cpu_sums_create(xpe_sums **out, xpe_team *team, int device,
+                               const xpe_sums_desc *desc, xpe_error *err)
 {
     xpe_sums *sums = NULL;
     xpe_status st;
@@ -80,7 +89,8 @@ void xpe_cpu_sums_destroy(xpe_sums *sums)
     free(sums);
 }
 
-static void clear_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void clear_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                       xpe_scratch *scratch)
 {
     xpe_sums *sums = op->args.clear.sums;
     xpe_lane *lane = &sums->lanes[part];
@@ -105,7 +115,8 @@ void xpe_cpu_sums_clear(xpe_team *team, int device, xpe_sums *sums)
     xpe_cpu_enqueue(team, device, &op);
 }
 
-static void gather_part(xpe_team *team, int device, const xpe_op *op, int part, int parts, xpe_scratch *scratch)
+static void gather_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
+                        xpe_scratch *scratch)
 {
     const xpe_sums *sums = op->args.gather.sums;
     int components = op->args.gather.array == XPE_SUM_REAL ? 1 : 2;
@@ -123,13 +134,16 @@ static void gather_part(xpe_team *team, int device, const xpe_op *op, int part, 
         int64_t lo = xpe_max64(begin, lane->row_first), hi = xpe_min64(end, lane->row_stop);
         if (lo >= hi)
             continue;
-        from += (op->args.gather.mode * (lane->row_stop - lane->row_first) + lo - lane->row_first) * width;
-        team->loops->add_int(op->args.gather.to + (lo - op->args.gather.row) * width, from, (hi - lo) * width);
+        from += (op->args.gather.mode * (lane->row_stop - lane->row_first) + lo - lane->row_first) *
+                width;
+        team->loops->add_int(op->args.gather.to + (lo - op->args.gather.row) * width, from,
+                             (hi - lo) * width);
     }
 }
 
-void xpe_cpu_sums_gather(xpe_team *team, xpe_buffer *to, int device, size_t to_offset, const xpe_sums *sums, int mode,
-                         xpe_sum_array array, int64_t row, int64_t rows)
+void xpe_cpu_sums_gather(xpe_team *team, xpe_buffer *to, int device, size_t to_offset,
+                         const xpe_sums *sums, int mode, xpe_sum_array array, int64_t row,
+                         int64_t rows)
 {
     xpe_op op = {.run = gather_part, .parts = xpe_cpu_lanes(team, rows)};
 

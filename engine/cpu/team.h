@@ -1,10 +1,10 @@
 /* What the files of the CPU backend share: the team, its devices, buffers, sums and scratch memory.
  *
- * A CPU device is a part of this machine's memory with a queue.  Enqueued operations run when the team is
- * waited for: the first of every queue, then the second, and so on, each split into parts that the team's
- * threads take.  The frames of a block belong to lanes, contiguous runs of it: a lane has sums of its own
- * over just the rows that it touches, so no two threads ever add to the same place, and because the sums
- * are exact it does not matter how many lanes there are. */
+ * A CPU device is a part of this machine's memory with a queue.  Enqueued operations run when the
+ * team is waited for: the first of every queue, then the second, and so on, each split into parts
+ * that the team's threads take.  The frames of a block belong to lanes, contiguous runs of it: a
+ * lane has sums of its own over just the rows that it touches, so no two threads ever add to the
+ * same place, and because the sums are exact it does not matter how many lanes there are. */
 #ifndef XPE_TEAM_H
 #define XPE_TEAM_H
 
@@ -50,7 +50,8 @@ typedef struct xpe_scratch {
 
 /* One operation: `run` is called for every part. */
 typedef struct xpe_op {
-    void (*run)(xpe_team *team, int device, const struct xpe_op *op, int part, int parts, xpe_scratch *scratch);
+    void (*run)(xpe_team *team, int device, const struct xpe_op *op, int part, int parts,
+                xpe_scratch *scratch);
     int parts;
     union {
         xpe_amplitude_args amplitude;
@@ -109,7 +110,8 @@ static inline void *xpe_data(const xpe_buffer *buffer)
     return buffer->data;
 }
 
-void *xpe_cpu_alloc(xpe_team *team, size_t bytes); /* zeroed, aligned, counted; NULL when exhausted */
+void *xpe_cpu_alloc(xpe_team *team,
+                    size_t bytes); /* zeroed, aligned, counted; NULL when exhausted */
 void xpe_cpu_free(xpe_team *team, void *data, size_t bytes);
 void xpe_cpu_enqueue(xpe_team *team, int device, const xpe_op *op);
 void xpe_cpu_moved(xpe_team *team, int64_t bytes);
@@ -137,10 +139,12 @@ void xpe_cpu_mode_deviation(xpe_team *team, int device, const xpe_mode_deviation
 void xpe_cpu_mode_energy(xpe_team *team, int device, const xpe_mode_energy_args *args);
 void xpe_cpu_mode_derive(xpe_team *team, int device, const xpe_mode_derive_args *args);
 
-xpe_status xpe_cpu_sums_create(xpe_sums **out, xpe_team *team, int device, const xpe_sums_desc *desc, xpe_error *err);
+xpe_status xpe_cpu_sums_create(xpe_sums **out, xpe_team *team, int device,
+                               const xpe_sums_desc *desc, xpe_error *err);
 void xpe_cpu_sums_destroy(xpe_sums *sums);
 void xpe_cpu_sums_clear(xpe_team *team, int device, xpe_sums *sums);
-void xpe_cpu_sums_gather(xpe_team *team, xpe_buffer *to, int device, size_t to_offset, const xpe_sums *sums, int mode,
-                         xpe_sum_array array, int64_t row, int64_t rows);
+void xpe_cpu_sums_gather(xpe_team *team, xpe_buffer *to, int device, size_t to_offset,
+                         const xpe_sums *sums, int mode, xpe_sum_array array, int64_t row,
+                         int64_t rows);
 
 #endif

@@ -1,5 +1,5 @@
-/* Averages over patches and over probe copies, and what follows from the modes: algorithm.md 1 and 3, one pixel, in
- * double precision. */
+/* Averages over patches and over probe copies, and what follows from the modes: algorithm.md 1 and
+ * 3, one pixel, in double precision. */
 #ifndef XPE_AVERAGE_H
 #define XPE_AVERAGE_H
 
@@ -7,7 +7,8 @@
 
 #define XPE_COVERAGE_SCALE (1.0 / (1.0 + 1e-6)) /* L_k as used in divisions */
 
-/* w_k L_k / (L_k^2 + eps_k): what an image sum is multiplied by.  l = sum over positions of |d_k|^kappa. */
+/* w_k L_k / (L_k^2 + eps_k): what an image sum is multiplied by.  l = sum over positions of
+ * |d_k|^kappa. */
 XPE_HD double xpe_cover_factor(double l, double share, double eps)
 {
     double cover = l * XPE_COVERAGE_SCALE;

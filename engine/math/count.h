@@ -10,8 +10,8 @@
 
 #define XPE_MASKED (-1.0f) /* the amplitude of a pixel where the data say nothing */
 
-/* The count as a double; -1 where the type's own conventions mask it: its largest value, negative values of the
- * signed types.  Floats pass as they are, negative ones count as 0. */
+/* The count as a double; -1 where the type's own conventions mask it: its largest value, negative
+ * values of the signed types.  Floats pass as they are, negative ones count as 0. */
 #define XPE_COUNT_INTEGER(type, largest)                                                           \
     XPE_HD double xpe_count_##type(type##_t c)                                                     \
     {                                                                                              \
@@ -41,7 +41,8 @@ XPE_HD double xpe_count_float32(float c)
     return xpe_count_float64((double)c);
 }
 
-/* sqrt(count), or XPE_MASKED where it is masked (negative here) or saturated (saturation 0: none stated). */
+/* sqrt(count), or XPE_MASKED where it is masked (negative here) or saturated (saturation 0: none
+ * stated). */
 XPE_HD float xpe_amplitude(double count, double saturation)
 {
     if (count < 0 || (saturation > 0 && count >= saturation))

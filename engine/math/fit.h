@@ -1,7 +1,7 @@
 /* Bringing a modelled far field to the data: algorithm.md 3, steps 1, 4 and 7, one detector pixel.
  *
- * A negative amplitude y marks a masked pixel, where the data say nothing (section 3, "Masked pixels").
- * Amplitudes are sqrt(counts); fields are orthonormal transforms in the same units. */
+ * A negative amplitude y marks a masked pixel, where the data say nothing (section 3, "Masked
+ * pixels"). Amplitudes are sqrt(counts); fields are orthonormal transforms in the same units. */
 #ifndef XPE_FIT_H
 #define XPE_FIT_H
 
@@ -27,8 +27,9 @@ XPE_HD float xpe_misfit(float y, float intensity)
     return y < 0.0f ? 0.0f : m;
 }
 
-/* Factor that gives field S the magnitude `wanted`, keeping its phase: wanted / |S|, energy = |S|^2.  0 where
- * S is 0: its phase factor is 1 there (arg 0 = 0), so the caller puts `wanted` itself. */
+/* Factor that gives field S the magnitude `wanted`, keeping its phase: wanted / |S|, energy =
+ * |S|^2.  0 where S is 0: its phase factor is 1 there (arg 0 = 0), so the caller puts `wanted`
+ * itself. */
 XPE_HD float xpe_phase_scale(float wanted, float energy)
 {
     float s = wanted / sqrtf(energy);

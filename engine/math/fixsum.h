@@ -1,9 +1,10 @@
 /* Exactly associative sums: algorithm.md 5.
  *
- * A contribution x is rounded (half to even) to a multiple of a power-of-two unit and becomes a 64-bit
- * integer; integers are added in any order.  The rounding is one addition of double precision: in
- * [2^52, 2^53) units a double's spacing is exactly one unit, so adding 1.5 * 2^52 units to x rounds it,
- * and the difference of the bit patterns is the integer.  Needs |x| <= 2^51 units. */
+ * A contribution x is rounded (half to even) to a multiple of a power-of-two unit and becomes a
+ * 64-bit integer; integers are added in any order.  The rounding is one addition of double
+ * precision: in [2^52, 2^53) units a double's spacing is exactly one unit, so adding 1.5 * 2^52
+ * units to x rounds it, and the difference of the bit patterns is the integer.  Needs |x| <= 2^51
+ * units. */
 #ifndef XPE_FIXSUM_H
 #define XPE_FIXSUM_H
 
@@ -32,8 +33,8 @@ XPE_HD int64_t xpe_fix_bits(double x)
     return b;
 }
 
-/* a + b.  Wraps, because while a run diverges values are beyond their bound until that is noticed, and an
- * overflow of signed integers is undefined. */
+/* a + b.  Wraps, because while a run diverges values are beyond their bound until that is noticed,
+ * and an overflow of signed integers is undefined. */
 XPE_HD int64_t xpe_fix_add(int64_t a, int64_t b)
 {
     return (int64_t)((uint64_t)a + (uint64_t)b);
@@ -49,13 +50,14 @@ XPE_HD double xpe_unfix(int64_t sum, double unit)
     return (double)sum * unit;
 }
 
-/* Unit for at most `count` contributions of magnitude at most `bound` (> 0, finite): a contribution takes
- * at most 2^50 units and the sum stays below 2^63.  Its rounding error is at most count / 2 units. */
+/* Unit for at most `count` contributions of magnitude at most `bound` (> 0, finite): a contribution
+ * takes at most 2^50 units and the sum stays below 2^63.  Its rounding error is at most count / 2
+ * units. */
 static inline xpe_unit xpe_unit_make(double bound, int64_t count)
 {
     xpe_unit u;
     int bound_exponent, count_exponent, bits;
-    (void)frexp(bound, &bound_exponent);                         /* bound < 2^bound_exponent */
+    (void)frexp(bound, &bound_exponent);                           /* bound < 2^bound_exponent */
     (void)frexp((double)(count > 1 ? count : 1), &count_exponent); /* count <= 2^count_exponent */
     bits = 62 - count_exponent < 50 ? 62 - count_exponent : 50;
     if (bound_exponent < -900)

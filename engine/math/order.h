@@ -8,7 +8,8 @@
 #include <string.h>
 #endif
 
-/* Floats that are not negative are ordered as their bit patterns are, and a NaN comes out on top. */
+/* Floats that are not negative are ordered as their bit patterns are, and a NaN comes out on top.
+ */
 XPE_HD int32_t xpe_order_bits(float x)
 {
     int32_t b;

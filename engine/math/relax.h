@@ -1,4 +1,5 @@
-/* The relaxed updates of patches and probe copies: algorithm.md 3, steps 1, 2, 4, 5, 6, one pixel. */
+/* The relaxed updates of patches and probe copies: algorithm.md 3, steps 1, 2, 4, 5, 6, one pixel.
+ */
 #ifndef XPE_RELAX_H
 #define XPE_RELAX_H
 

@@ -1,7 +1,7 @@
 /* The engine's one outward header: a ptychographic scan in, an object and a probe out.
  *
- * What is computed is docs/algorithm.md; section numbers below refer to it.  The engine knows no HTTP,
- * no JSON, no files, no sockets and no environment; it never prints and never exits.
+ * What is computed is docs/algorithm.md; section numbers below refer to it.  The engine knows no
+ * HTTP, no JSON, no files, no sockets and no environment; it never prints and never exits.
  *
  * Shapes are given slowest to fastest.  Lengths are metres, positions (row, column) of a patch
  * centre.  Arrays are dense.  Complex numbers are pairs of float32, as in HDF5, NumPy and FFTW.
@@ -9,9 +9,9 @@
  * Threads: an object is used by one thread at a time.  xpe_run_cancel and xpe_run_progress are the
  * exceptions: any thread may call them while the run exists.
  *
- * Ownership: `T **out` belongs to the caller and is released with the destroy call of its type, which
- * accepts NULL.  What a description points at is borrowed until the object made from it is destroyed,
- * unless it says "copied". */
+ * Ownership: `T **out` belongs to the caller and is released with the destroy call of its type,
+ * which accepts NULL.  What a description points at is borrowed until the object made from it is
+ * destroyed, unless it says "copied". */
 #ifndef XPTYCHOD_ENGINE_H
 #define XPTYCHOD_ENGINE_H
 
@@ -76,8 +76,9 @@ typedef struct xpe_c32 {
 
 /* Stored type of a frame's pixels. */
 #define XPE_TYPE_LIST(X)                                                                           \
-    X(U8, uint8, 1) X(I8, int8, 1) X(U16, uint16, 2) X(I16, int16, 2) X(U32, uint32, 4)            \
-    X(I32, int32, 4) X(U64, uint64, 8) X(I64, int64, 8) X(F32, float32, 4) X(F64, float64, 8)
+    X(U8, uint8, 1)                                                                                \
+    X(I8, int8, 1) X(U16, uint16, 2) X(I16, int16, 2) X(U32, uint32, 4) X(I32, int32, 4)           \
+        X(U64, uint64, 8) X(I64, int64, 8) X(F32, float32, 4) X(F64, float64, 8)
 typedef enum xpe_type {
 #define X(name, text, bytes) XPE_##name,
     XPE_TYPE_LIST(X)
@@ -88,12 +89,12 @@ const char *xpe_type_name(xpe_type type); /* "uint16", NumPy's names */
 bool xpe_type_find(xpe_type *out, const char *name);
 
 /* A scan as it was recorded.  Counts become amplitudes sqrt(max(counts, 0)) inside the engine.
- * Masked there (section 3, "Masked pixels"): NaN and infinities; in integer data negative values and
- * the largest value of the type; counts >= saturation; pixels whose mask is not 0. */
+ * Masked there (section 3, "Masked pixels"): NaN and infinities; in integer data negative values
+ * and the largest value of the type; counts >= saturation; pixels whose mask is not 0. */
 typedef struct xpe_scan {
-    int64_t num_frames;      /* J >= 1 */
-    int64_t n;               /* frame side in pixels, even */
-    const void *frames;      /* [J][n][n], zero frequency at [n/2][n/2] */
+    int64_t num_frames; /* J >= 1 */
+    int64_t n;          /* frame side in pixels, even */
+    const void *frames; /* [J][n][n], zero frequency at [n/2][n/2] */
     xpe_type type;
     const uint8_t *mask;     /* [mask_frames][n][n], not 0 = masked; NULL = nothing masked */
     int64_t mask_frames;     /* 0, 1 (the same for every frame) or J */
@@ -131,11 +132,11 @@ XPE_MUST_CHECK xpe_status xpe_grid_derive(xpe_grid *grid, int32_t *first, const 
 
 /* One device of this process, or the reason why there is none of that kind. */
 typedef struct xpe_device_info {
-    char name[32];        /* "cpu", "cuda:0" */
-    char model[96];       /* "AMD EPYC, 2 threads" */
-    char absent[160];     /* "" when usable, else why not: "built without CUDA" */
+    char name[32];    /* "cpu", "cuda:0" */
+    char model[96];   /* "AMD EPYC, 2 threads" */
+    char absent[160]; /* "" when usable, else why not: "built without CUDA" */
     int64_t bytes_total, bytes_free;
-    int threads;          /* CPU threads this process may use; 0 for a GPU */
+    int threads; /* CPU threads this process may use; 0 for a GPU */
 } xpe_device_info;
 
 /* Fills at most max entries, returns how many there are.  Always has "cpu" (or its absence). */
@@ -162,7 +163,7 @@ typedef struct xpe_stage {
     double relaxation;            /* rho, 0..1 */
     const int *mode_schedule;     /* [schedule_count] iterations that add a mode; no duplicates */
     int schedule_count;
-    double mode_energy_fraction;  /* f */
+    double mode_energy_fraction; /* f */
     bool orthogonalize_modes;
     double fresnel_distance_m;    /* z; 0 = none */
     double fresnel_radius_pixels; /* r; 0 = none; at most one of the two is not 0 */
@@ -176,15 +177,16 @@ xpe_stage xpe_stage_default(void);
 typedef struct xpe_problem_desc {
     xpe_scan scan;
     xpe_grid_wish grid;
-    int probe_modes;             /* K, final number of modes, >= 1 */
-    const xpe_c32 *probe;        /* [probe_count][n][n] known probe, or NULL: estimated */
-    int probe_count;             /* must be probe_modes */
-    const xpe_c32 *init_probe;   /* [init_probe_count][n][n] start of an estimated probe, or NULL */
-    int init_probe_count;        /* <= probe_modes */
-    const xpe_c32 *init_object;  /* [rows][cols] or NULL */
+    int probe_modes;            /* K, final number of modes, >= 1 */
+    const xpe_c32 *probe;       /* [probe_count][n][n] known probe, or NULL: estimated */
+    int probe_count;            /* must be probe_modes */
+    const xpe_c32 *init_probe;  /* [init_probe_count][n][n] start of an estimated probe, or NULL */
+    int init_probe_count;       /* <= probe_modes */
+    const xpe_c32 *init_object; /* [rows][cols] or NULL */
     int64_t init_object_shape[2];
-    /* Called by xpe_run_create (each one) when it has read the frames and the mask and before it takes most of its
-     * memory: the caller may give their pages back to the system until the next run is created.  NULL = no call. */
+    /* Called by xpe_run_create (each one) when it has read the frames and the mask and before it
+     * takes most of its memory: the caller may give their pages back to the system until the next
+     * run is created.  NULL = no call. */
     void (*frames_read)(void *arg);
     void *frames_read_arg;
 } xpe_problem_desc;
@@ -203,10 +205,10 @@ const int32_t *xpe_problem_first(const xpe_problem *problem); /* [J][2] */
 /* The division of a run over devices (section 4) and its bytes; pure arithmetic, no device is
  * touched, so a broker can use it for admission. */
 typedef struct xpe_plan_shard {
-    int64_t frames;                 /* in the block */
+    int64_t frames;                    /* in the block */
     int64_t window_first, window_stop; /* object rows the block touches */
     int64_t band_first, band_stop;     /* object rows owned */
-    int64_t bytes;                  /* device memory needed, for the final number of modes */
+    int64_t bytes;                     /* device memory needed, for the final number of modes */
 } xpe_plan_shard;
 
 typedef struct xpe_plan {
@@ -229,12 +231,12 @@ XPE_MUST_CHECK xpe_status xpe_plan_admit(const xpe_plan *plan, const char *const
 /* -------------------------------------------------------------------------------------- run */
 
 typedef struct xpe_report {
-    int iteration;     /* of this stage, from 1 */
-    double data_error; /* NaN where report_every skips it */
-    int modes;         /* modes now */
-    double seconds;    /* of this iteration */
+    int iteration;               /* of this stage, from 1 */
+    double data_error;           /* NaN where report_every skips it */
+    int modes;                   /* modes now */
+    double seconds;              /* of this iteration */
     bool mode_added, mode_empty; /* a scheduled mode was added / its residual was zero everywhere */
-    bool last;         /* this was the stage's last iteration */
+    bool last;                   /* this was the stage's last iteration */
 } xpe_report;
 
 typedef struct xpe_progress {
@@ -256,26 +258,32 @@ void xpe_run_destroy(xpe_run *run);
 XPE_MUST_CHECK xpe_status xpe_run_step(xpe_run *run, xpe_report *report, xpe_error *err);
 
 /* Copies of the state after the last step (before the first: the start). */
-XPE_MUST_CHECK xpe_status xpe_run_object(xpe_run *run, xpe_c32 *object, xpe_error *err); /* [rows][cols] */
-XPE_MUST_CHECK xpe_status xpe_run_probe(xpe_run *run, xpe_c32 *probe, xpe_error *err);   /* [modes][n][n] */
-XPE_MUST_CHECK xpe_status xpe_run_coverage(xpe_run *run, float *coverage, xpe_error *err); /* [rows][cols] */
+XPE_MUST_CHECK xpe_status xpe_run_object(xpe_run *run, xpe_c32 *object,
+                                         xpe_error *err); /* [rows][cols] */
+XPE_MUST_CHECK xpe_status xpe_run_probe(xpe_run *run, xpe_c32 *probe,
+                                        xpe_error *err); /* [modes][n][n] */
+XPE_MUST_CHECK xpe_status xpe_run_coverage(xpe_run *run, float *coverage,
+                                           xpe_error *err); /* [rows][cols] */
 /* refine_positions: positions_m[J][2], gain[J] (either may be NULL). */
-XPE_MUST_CHECK xpe_status xpe_run_positions(xpe_run *run, double *positions_m, double *gain, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_run_positions(xpe_run *run, double *positions_m, double *gain,
+                                            xpe_error *err);
 int xpe_run_modes(const xpe_run *run);
 
-void xpe_run_cancel(xpe_run *run);                 /* any thread; takes effect within an iteration */
+void xpe_run_cancel(xpe_run *run); /* any thread; takes effect within an iteration */
 xpe_progress xpe_run_progress(const xpe_run *run); /* any thread */
 
-/* Saving and taking up (a pmace stage).  xpe_run_hold before a step makes that step end at a boundary where the run can be
- * saved (not after its last iteration); the run then simply goes on with the next step.  The bits of everything that
- * follows, here or in a new run of the same problem and stage that loads what was saved, on any number of devices, are
- * those of a run that was never held.  The stream has no hash and no name of the scan: the caller adds them. */
+/* Saving and taking up (a pmace stage).  xpe_run_hold before a step makes that step end at a
+ * boundary where the run can be saved (not after its last iteration); the run then simply goes on
+ * with the next step.  The bits of everything that follows, here or in a new run of the same
+ * problem and stage that loads what was saved, on any number of devices, are those of a run that
+ * was never held.  The stream has no hash and no name of the scan: the caller adds them. */
 typedef xpe_status (*xpe_run_sink)(void *arg, const void *data, size_t bytes, xpe_error *err);
 typedef xpe_status (*xpe_run_source)(void *arg, void *data, size_t bytes, xpe_error *err);
 void xpe_run_hold(xpe_run *run);
 bool xpe_run_held(const xpe_run *run);
 XPE_MUST_CHECK xpe_status xpe_run_save(xpe_run *run, xpe_run_sink sink, void *arg, xpe_error *err);
-XPE_MUST_CHECK xpe_status xpe_run_load(xpe_run *run, xpe_run_source source, void *arg, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_run_load(xpe_run *run, xpe_run_source source, void *arg,
+                                       xpe_error *err);
 
 /* What the run moved and took, for the bench and for the check of the estimate. */
 typedef struct xpe_run_stats {
@@ -291,7 +299,8 @@ xpe_run_stats xpe_run_get_stats(const xpe_run *run);
 
 /* --------------------------------------------------------------------------------- building */
 
-const char *xpe_build_identity(void); /* version, compiler, backends: what bit-identity is promised for */
+const char *
+xpe_build_identity(void); /* version, compiler, backends: what bit-identity is promised for */
 
 #ifdef __cplusplus
 }
