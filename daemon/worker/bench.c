@@ -12,6 +12,7 @@
 
 #include "execute.h"
 #include "fault.h"
+#include "residency.h"
 #include "sim.h"
 
 #include <fftw3.h>
@@ -39,11 +40,13 @@ static const char help[] = "usage: xptycho bench [OPTION...]\n"
                            "  --iterations N    timed; default 10\n"
                            "  --devices LIST    for instance cpu or cpu,cpu; default cpu\n"
                            "  --cpu-threads T   default every core\n"
+                           "  --residency       instead: from submit to the first line of a tiny job, on a\n"
+                           "                    cold and on a warm worker; --iterations is the number of rounds\n"
                            "  --json            the figures as JSON\n";
 
 typedef struct settings {
     int64_t positions, n, modes, iterations, threads;
-    bool estimated, json;
+    bool estimated, json, residency;
     char devices[XPP_DEVICES_MAX * 32];
 } settings;
 
@@ -418,6 +421,7 @@ static bool settings_read(settings *s, int argc, char **argv, int *code)
                                             {"iterations", required_argument, NULL, 'i'},
                                             {"devices", required_argument, NULL, 'd'},
                                             {"cpu-threads", required_argument, NULL, 't'},
+                                            {"residency", no_argument, NULL, 'r'},
                                             {"json", no_argument, NULL, 'j'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
@@ -453,6 +457,9 @@ static bool settings_read(settings *s, int argc, char **argv, int *code)
         case 't':
             good = whole(&s->threads, optarg, 1, THREADS_MAX);
             break;
+        case 'r':
+            s->residency = true;
+            break;
         case 'j':
             s->json = true;
             break;
@@ -487,6 +494,19 @@ static xpe_status devices_read(bench *b, xpe_error *err)
     return xpd_devices_choose(&b->devices, &job, err);
 }
 
+static xpe_status bench_all(bench *b, xpe_error *err)
+{
+    xpe_status st = devices_read(b, err);
+
+    if (st == XPE_OK)
+        st = synthesise(b, err);
+    if (st == XPE_OK)
+        st = bench_run(b, err);
+    if (st == XPE_OK)
+        report(b);
+    return st;
+}
+
 int xpd_bench_main(int argc, char **argv)
 {
     bench b = {0};
@@ -496,14 +516,11 @@ int xpd_bench_main(int argc, char **argv)
 
     if (!settings_read(&b.set, argc, argv, &code))
         return code;
-    st = devices_read(&b, &err);
-    if (st == XPE_OK)
-        st = synthesise(&b, &err);
-    if (st == XPE_OK)
-        st = bench_run(&b, &err);
-    if (st == XPE_OK)
-        report(&b);
+    if (b.set.residency)
+        st = xpd_residency_bench((int)b.set.iterations, b.set.json, &err);
     else
+        st = bench_all(&b, &err);
+    if (st != XPE_OK)
         fprintf(stderr, "xptycho bench: %s\n", err.text);
     if (b.frames)
         munmap(b.frames, b.frames_bytes);

@@ -1,66 +1,20 @@
-/* posix_spawn and never fork: this process has threads and HDF5. */
+/* See reader.h. */
 #include "reader.h"
 
+#include "child.h"
+
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
-static int spawn(pid_t *pid, const char *program, int socket)
-{
-    char name[] = "xptycho-reader", flag[] = "--socket", number[] = "3";
-    char *const arguments[] = {name, flag, number, NULL};
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, defaults;
-    int failed;
-
-    sigemptyset(&none);
-    sigemptyset(&defaults);
-    sigaddset(&defaults, SIGPIPE);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-    failed = posix_spawn_file_actions_adddup2(&actions, socket,
-                                              3); /* clears close-on-exec, also of 3 itself */
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &defaults);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-                                              POSIX_SPAWN_SETSIGDEF);
-    if (!failed)
-        failed = posix_spawn(pid, program, &actions, &attributes, arguments, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return failed;
-}
-
 xpe_status xpd_reader_start(xpd_reader *out, xpe_error *err)
 {
-    char program[PATH_MAX];
-    int fds[2], failed;
-
     *out = (xpd_reader){.socket = -1};
-    if (!xpp_program_find(program, sizeof program, "xptycho-reader"))
-        return xpe_fail(err, XPE_INTERNAL, "", "xptycho-reader was not found; looked at %.300s",
-                        program);
-    if (xpp_ipc_pair(fds) != 0)
-        return xpe_fail(err, XPE_INTERNAL, "", "cannot make a socket pair: errno %d", errno);
-    failed = spawn(&out->pid, program, fds[1]);
-    close(fds[1]);
-    if (failed) {
-        close(fds[0]);
-        out->pid = 0;
-        return xpe_fail(err, XPE_INTERNAL, "", "cannot start '%.300s': errno %d", program, failed);
-    }
-    out->socket = fds[0];
-    return XPE_OK;
+    return xpd_spawn(&out->pid, &out->socket, "xptycho-reader", err);
 }
 
 static xpe_status died(xpd_reader *reader, xpe_error *err)

@@ -13,8 +13,7 @@ typedef struct xpd_reader {
     int socket;
 } xpd_reader;
 
-/* Starts xptycho-reader in a process group of its own, so that a Ctrl-C reaches this program only.
- */
+/* Starts xptycho-reader. */
 XPE_MUST_CHECK xpe_status xpd_reader_start(xpd_reader *out, xpe_error *err);
 /* Sends one READ; takes body. */
 XPE_MUST_CHECK xpe_status xpd_reader_send(xpd_reader *reader, json_t *body, xpe_error *err);
