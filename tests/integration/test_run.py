@@ -421,3 +421,10 @@ def test_bench_refuses_more_devices_than_positions():
     done = worker("bench", "--positions", "2", "--devices", "cpu,cpu,cpu", "--frames-side", "32")
     assert done.returncode == REFUSED and "3" in done.stderr
     assert worker("bench", "--frames-side", "33").returncode == USAGE
+
+
+def test_bench_tells_what_a_resident_worker_saves():
+    done = worker("bench", "--residency", "--iterations", "2", "--json")
+    assert done.returncode == OK, done
+    figures = json.loads(done.stdout)
+    assert figures["rounds"] == 2 and figures["warm_seconds"] > 0.0 and figures["cold_seconds"] > 0.0
