@@ -257,6 +257,8 @@ xpp_job *xpp_job_decode(json_t *doc)
     job->init_path = ref_of(resolved, "init").path;
     job->preview_every_s = number_of(resolved, "preview_every_s");
     job->deadline_s = number_of(resolved, "deadline_s");
+    job->checkpoint = strcmp(text_of(resolved, "checkpoint"), "off") != 0;
+    job->checkpoint_every_s = json_object_get(resolved, "checkpoint_every_s") ? number_of(resolved, "checkpoint_every_s") : -1.0;
     output = json_object_get(resolved, "output");
     job->output_path = text_of(output, "path");
     job->output_overwrite = bool_of(output, "overwrite");

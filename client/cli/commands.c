@@ -51,6 +51,8 @@ const cli_option cli_job_options[] = {
     {"cpu-threads", 't', CLI_INTEGER, "N", "devices.cpu_threads", NULL},
     {"preview-every-s", 0, CLI_NUMBER, "S", "preview_every_s", NULL},
     {"deadline-s", 0, CLI_NUMBER, "S", "deadline_s", NULL},
+    {"checkpoint", 0, CLI_TEXT, "exact|off", "checkpoint", NULL},
+    {"checkpoint-every-s", 0, CLI_NUMBER, "S", "checkpoint_every_s", NULL},
     {"label", 'l', CLI_TEXT, "KEY=VALUE", NULL,
      "a label, carried unchanged into status and result; may be repeated"},
     {"set", 0, CLI_TEXT, "NAME=VALUE", NULL,

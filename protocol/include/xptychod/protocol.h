@@ -145,6 +145,8 @@ typedef struct xpp_job {
     } devices;
     double preview_every_s;
     double deadline_s; /* 0 = none */
+    bool checkpoint;           /* exact; false = off */
+    double checkpoint_every_s; /* negative = not given */
     const char *output_path; /* NULL = the daemon's result folder */
     bool output_overwrite;
 } xpp_job;
