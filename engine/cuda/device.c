@@ -76,16 +76,27 @@ static bool happened(xpe_team *team, int device, cudaEvent_t event)
     return xpe_cuda_ok(team, device, "cudaEventQuery", rc);
 }
 
-/* The device that the others wait for: the first one that has not come to where streams were ordered last; else the
- * one that is waited for. */
+/* The device that the others wait for: the one that has been to the fewest of the places where streams were ordered
+ * (it is the last to come there, the others stop right behind it); else the one that the host waits for. */
 static int culprit(const xpe_team *team, int device)
 {
-    for (int g = 0; g < team->device_count; g++)
-        if (team->devices[g].met && cudaEventQuery(team->devices[g].meeting) == cudaErrorNotReady) {
-            (void)cudaGetLastError();
-            return g;
+    int64_t fewest = INT64_MAX, most = -1;
+    int found = device;
+
+    for (int g = 0; g < team->device_count; g++) {
+        const xpe_cuda_device *d = &team->devices[g];
+        int64_t been = d->met;
+        while (been > 0 && been > d->met - XPE_MEETINGS &&
+               cudaEventQuery(d->meeting[(been - 1) % XPE_MEETINGS]) == cudaErrorNotReady)
+            been--;
+        if (been < fewest) {
+            fewest = been;
+            found = g;
         }
-    return device;
+        most = xpe_max64(most, been);
+    }
+    (void)cudaGetLastError();
+    return fewest < most ? found : device;
 }
 
 static void give_up(xpe_team *team, int device)
@@ -162,14 +173,15 @@ static void order_streams(xpe_team *team)
 {
     for (int g = 0; g < team->device_count && team->device_count > 1; g++) {
         xpe_cuda_device *d = &team->devices[g];
-        if (!xpe_cuda_use(team, g) || !XPE_CUDA(team, g, cudaEventRecord, d->meeting, d->stream))
+        if (!xpe_cuda_use(team, g) || !XPE_CUDA(team, g, cudaEventRecord, d->meeting[d->met % XPE_MEETINGS], d->stream))
             return;
-        d->met = true;
+        d->met++;
     }
     for (int g = 0; g < team->device_count; g++)
         for (int h = 0; h < team->device_count; h++)
             if (g != h && !(xpe_cuda_use(team, g) && XPE_CUDA(team, g, cudaStreamWaitEvent, team->devices[g].stream,
-                                                              team->devices[h].meeting, 0)))
+                                                              team->devices[h].meeting[(team->devices[h].met - 1) % XPE_MEETINGS],
+                                                              0)))
                 return;
 }
 
@@ -297,6 +309,8 @@ xpe_status xpe_cuda_wait(xpe_team *team, xpe_error *err)
             break;
     if (!asked && !team->failed)
         order_streams(team);
+    if (!team->failed)
+        (void)xpe_comm_good(team); /* also what nobody has waited for */
     team->seconds_busy += team->profile ? xpe_cuda_clock() - begin : 0;
     if (!team->failed)
         return XPE_OK;
@@ -342,9 +356,10 @@ static bool device_init(xpe_team *team, int g)
     xpe_cuda_device *d = &team->devices[g];
     bool good = xpe_cuda_use(team, g) &&
                 XPE_CUDA(team, g, cudaStreamCreateWithFlags, &d->stream, cudaStreamNonBlocking) &&
-                XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->end, cudaEventDisableTiming) &&
-                XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->meeting, cudaEventDisableTiming);
+                XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->end, cudaEventDisableTiming);
 
+    for (int i = 0; good && i < XPE_MEETINGS; i++)
+        good = XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->meeting[i], cudaEventDisableTiming);
     for (int i = 0; good && i < XPE_PACE; i++)
         good = XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->pace[i], cudaEventDisableTiming);
     d->slab_bytes = xpe_cuda_slab_bytes(team->n);
@@ -417,8 +432,9 @@ static void device_release(xpe_team *team, int g)
             (void)cudaEventDestroy(d->pace[i]);
     if (d->end)
         (void)cudaEventDestroy(d->end);
-    if (d->meeting)
-        (void)cudaEventDestroy(d->meeting);
+    for (int i = 0; i < XPE_MEETINGS; i++)
+        if (d->meeting[i])
+            (void)cudaEventDestroy(d->meeting[i]);
     if (d->stream)
         (void)cudaStreamDestroy(d->stream);
 }

@@ -67,7 +67,7 @@ static void probe_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t
 
     team->transforms += 3 * chunk.count * a->modes;
     /* docs/performance.md */
-    team->bytes_moved += (4 + a->modes * (own ? 24 + 24 + 8 + 16 : 8 + 24 + 96 + 24 + 8 + 16)) * chunk.count * team->n * team->n;
+    team->bytes_moved += (4 + a->modes * (own ? 8 + 24 + 24 + 24 : 8 + 24 + 96 + 24 + 24)) * chunk.count * team->n * team->n;
     if (!far_fields(team, device, a, chunk))
         return;
     if (own ? !XPE_RUN(team, device, columns_impose, &impose)

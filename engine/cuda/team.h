@@ -18,6 +18,7 @@
 #include "kernels.h"
 
 #define XPE_PACE 8                         /* chunks that a device has queued at most */
+#define XPE_MEETINGS 8                     /* more than there are between two waits of the host */
 #define XPE_SLAB_BYTES ((size_t)2 << 20)   /* pinned memory for sending: two of them a device */
 #define XPE_DOWN_BYTES ((size_t)1 << 20)   /* pinned memory for reading */
 #define XPE_STAGE_BYTES ((size_t)4 << 20)  /* what a device receives to add */
@@ -95,8 +96,8 @@ typedef struct xpe_cuda_device {
     char name[32];
     cudaStream_t stream;
     cudaEvent_t end;     /* of what is enqueued */
-    cudaEvent_t meeting; /* where the streams were ordered last */
-    bool met;            /* ... if ever */
+    cudaEvent_t meeting[XPE_MEETINGS]; /* where the streams were ordered, in turn */
+    int64_t met;                       /* how often so far */
     cudaEvent_t pace[XPE_PACE];
     bool pacing[XPE_PACE];
     int pace_next;

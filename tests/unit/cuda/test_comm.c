@@ -1,0 +1,168 @@
+/* What travels between devices: only the rows where windows and bands overlap, to the byte, and by NCCL only where
+ * the devices are distinct.  docs/scaling.md counts with the same rows. */
+#include "cuda/team.h"
+#include "emu.h"
+#include "engine_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DEVICES 3
+
+typedef uint64_t traffic[DEVICES][DEVICES]; /* [from][to] bytes */
+
+static const char *const distinct[DEVICES] = {"cuda:0", "cuda:1", "cuda:2"};
+static const char *const shared[DEVICES] = {"cuda:0", "cuda:0", "cuda:1"};
+
+static int64_t overlap(int64_t a, int64_t a_stop, int64_t b, int64_t b_stop)
+{
+    int64_t lo = a > b ? a : b, hi = a_stop < b_stop ? a_stop : b_stop;
+
+    return hi > lo ? hi - lo : 0;
+}
+
+/* One iteration by algorithm.md 4: sums of windows to owners of bands, two images to windows; for an estimated probe
+ * more sums, and what is probe-sized to device 0 and back. */
+static void expected(traffic bytes, const xpt_case *c, const xpe_plan *plan, int modes, bool known)
+{
+    uint64_t pixel = (uint64_t)modes * (known ? 16 : 16 + 16 + 8), plane = (uint64_t)(c->n * c->n * modes);
+
+    memset(bytes, 0, sizeof(traffic));
+    for (int g = 0; g < DEVICES; g++)
+        for (int h = 0; h < DEVICES; h++) {
+            const xpe_plan_shard *owner = &plan->shards[g], *peer = &plan->shards[h];
+            uint64_t pixels = (uint64_t)(overlap(owner->band_first, owner->band_stop, peer->window_first, peer->window_stop) * c->cols);
+            if (g == h)
+                continue;
+            bytes[h][g] += pixels * pixel;      /* sums: W; V and L too where the modes change */
+            bytes[g][h] += pixels * 8 * 2;      /* z and the image */
+            if (!known && g == 0)
+                bytes[h][0] += plane * (16 + 16 + 8); /* R, S and the deviations */
+            if (!known && h == 0)
+                bytes[0][g] += plane * (8 + 8 + 4); /* u, d and the mean deviations */
+        }
+}
+
+/* Bytes of the second of three iterations. */
+static void count_iteration(traffic nccl, traffic peer, xpt_case *c, const char *const *names, const xpe_plan **plan, bool known)
+{
+    const xpe_device_list devices = {names, DEVICES, 1};
+    xpe_stage stage = xpt_stage(3);
+    xpe_emu_counts before, after;
+    xpe_problem *problem;
+    xpe_report report;
+    xpe_plan *made;
+    xpe_run *run;
+    xpe_error err;
+
+    assert_int_equal(xpe_problem_create(&problem, &c->desc, &err), XPE_OK);
+    assert_int_equal(xpe_run_create(&run, problem, &stage, &devices, &err), XPE_OK);
+    assert_int_equal(xpe_run_step(run, &report, &err), XPE_OK);
+    before = xpe_emu_count();
+    assert_int_equal(xpe_run_step(run, &report, &err), XPE_OK);
+    after = xpe_emu_count();
+    for (int g = 0; g < DEVICES; g++)
+        for (int h = 0; h < DEVICES; h++) {
+            nccl[g][h] = after.bytes_nccl[g][h] - before.bytes_nccl[g][h];
+            peer[g][h] = after.bytes_peer[g][h] - before.bytes_peer[g][h];
+        }
+    assert_int_equal(xpe_plan_build(&made, xpe_problem_first(problem), c->num_frames, c->n, xpe_problem_grid(problem),
+                                    c->desc.probe_modes, known, DEVICES, &err),
+                     XPE_OK);
+    *plan = made;
+    xpe_run_destroy(run);
+    xpe_problem_destroy(problem);
+}
+
+static void distinct_devices_move_overlapping_rows_by_nccl(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++)
+        for (int modes = 1; modes <= 2; modes++) {
+            xpt_case *c = xpt_small_create(16, 5, modes, 3);
+            traffic nccl, peer, right;
+            const xpe_plan *plan;
+            if (known) {
+                xpt_case_know(c);
+            } else {
+                c->desc.init_probe = c->probe;
+                c->desc.init_probe_count = modes;
+            }
+            xpe_emu_begin(DEVICES, (size_t)64 << 20, 0);
+            count_iteration(nccl, peer, c, distinct, &plan, known);
+            expected(right, c, plan, modes, known);
+            for (int g = 0; g < DEVICES; g++)
+                for (int h = 0; h < DEVICES; h++) {
+                    assert_int_equal(nccl[g][h], right[g][h]);
+                    assert_int_equal(peer[g][h], 0);
+                }
+            xpe_plan_destroy((xpe_plan *)(uintptr_t)plan);
+            xpe_cuda_forget();
+            assert_true(xpe_emu_empty());
+            xpt_case_destroy(c);
+        }
+}
+
+static void a_device_named_twice_makes_copies_and_none_within_itself(void **state)
+{
+    xpt_case *c = xpt_small_create(16, 5, 1, 3);
+    traffic nccl, peer, right;
+    const xpe_plan *plan;
+
+    (void)state;
+    xpt_case_know(c);
+    xpe_emu_begin(DEVICES, (size_t)64 << 20, 0);
+    count_iteration(nccl, peer, c, shared, &plan, true);
+    expected(right, c, plan, 1, true);
+    assert_int_equal(peer[0][1], right[0][2] + right[1][2]);
+    assert_int_equal(peer[1][0], right[2][0] + right[2][1]);
+    assert_int_equal(peer[0][0], 0);
+    for (int g = 0; g < DEVICES; g++)
+        for (int h = 0; h < DEVICES; h++)
+            assert_int_equal(nccl[g][h], 0);
+    xpe_plan_destroy((xpe_plan *)(uintptr_t)plan);
+    xpe_cuda_forget();
+    assert_true(xpe_emu_empty());
+    xpt_case_destroy(c);
+}
+
+static void one_device_moves_nothing(void **state)
+{
+    xpt_case *c = xpt_small_create(16, 4, 1, 3);
+    const xpe_device_list one = {distinct, 1, 1};
+    xpe_stage stage = xpt_stage(2);
+    xpe_problem *problem;
+    xpe_report report;
+    xpe_run *run;
+    xpe_error err;
+
+    (void)state;
+    xpt_case_know(c);
+    xpe_emu_begin(DEVICES, (size_t)64 << 20, 0);
+    assert_int_equal(xpe_problem_create(&problem, &c->desc, &err), XPE_OK);
+    assert_int_equal(xpe_run_create(&run, problem, &stage, &one, &err), XPE_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(xpe_run_step(run, &report, &err), XPE_OK);
+    xpe_run_destroy(run);
+    xpe_problem_destroy(problem);
+    assert_int_equal(xpe_emu_calls("ncclCommInitAll"), 0);
+    assert_int_equal(xpe_emu_calls("cudaMemcpyPeerAsync"), 0);
+    assert_int_equal(xpe_emu_count().pageable, 0); /* everything between host and device is pinned */
+    xpe_cuda_forget();
+    assert_true(xpe_emu_empty());
+    xpt_case_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(distinct_devices_move_overlapping_rows_by_nccl),
+        cmocka_unit_test(a_device_named_twice_makes_copies_and_none_within_itself),
+        cmocka_unit_test(one_device_moves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
