@@ -4,10 +4,13 @@
  * a snapshot and is skipped while the one before is still being written; the result is waited for.
  *
  * When a run ends early, cancelled or diverged, the engine still gives the last good iteration:
- * that is written as a partial result, if there was an iteration at all. */
+ * that is written as a partial result, if there was an iteration at all.
+ *
+ * A job that has a checkpoint goes on in the middle of its stage; keep.h has the files. */
 #include "execute.h"
 
 #include "fault.h"
+#include "keep.h"
 #include "preview.h"
 #include "result.h"
 
@@ -31,6 +34,7 @@ void xpd_work_release(xpd_work *work)
     xpp_job_free(work->job);
     free(work->output_path);
     free(work->folder);
+    free(work->checkpoints);
     *work = (xpd_work){0};
 }
 
@@ -76,10 +80,43 @@ bool xpd_control_cancelled(xpd_control *control)
     return cancelled;
 }
 
+bool xpd_control_abandoned(xpd_control *control)
+{
+    bool abandoned;
+
+    pthread_mutex_lock(&control->lock);
+    abandoned = control->abandoned;
+    pthread_mutex_unlock(&control->lock);
+    return abandoned;
+}
+
+void xpd_control_save(xpd_control *control, bool leave)
+{
+    pthread_mutex_lock(&control->lock);
+    control->save = true;
+    control->leave = control->leave || leave;
+    pthread_mutex_unlock(&control->lock);
+}
+
+static void control_wishes(xpd_control *control, bool *save, bool *leave)
+{
+    pthread_mutex_lock(&control->lock);
+    *save = control->save;
+    *leave = control->leave;
+    pthread_mutex_unlock(&control->lock);
+}
+
+static void control_saved(xpd_control *control)
+{
+    pthread_mutex_lock(&control->lock);
+    control->save = false;
+    pthread_mutex_unlock(&control->lock);
+}
+
 void xpd_control_reset(xpd_control *control)
 {
     pthread_mutex_lock(&control->lock);
-    control->cancelled = control->abandoned = false;
+    control->cancelled = control->abandoned = control->save = control->leave = false;
     pthread_mutex_unlock(&control->lock);
 }
 
@@ -109,6 +146,10 @@ typedef struct session {
     xpd_devices devices;
     xpe_problem *problem;
     xpe_run *run;
+    xpd_keep keep;
+    bool announced;     /* the job runs */
+    bool not_taken_up;  /* a checkpoint was there and the engine did not take it */
+    bool left, kept;    /* see xpd_outcome */
     int stage;          /* in hand */
     int last_iteration; /* of that stage, done */
     double next_preview;
@@ -122,6 +163,7 @@ static void session_release(session *s)
     xpe_run_destroy(s->run);
     xpe_problem_destroy(s->problem);
     xpd_final_release(&s->final);
+    xpd_keep_close(&s->keep);
 }
 
 static void *alloc_array(size_t count, size_t size, xpe_status *st, xpe_error *err)
@@ -248,6 +290,7 @@ static void drop_pages(void *input)
     xpd_input_drop_pages(input);
 }
 
+/* What the checkpoint has of a later stage is its probe, positions and grid; the object is in the state of the run. */
 static xpe_status stage_begin(session *s, const xpe_stage *stage, xpe_error *err)
 {
     xpe_problem_desc desc = s->work->input.desc;
@@ -255,11 +298,13 @@ static xpe_status stage_begin(session *s, const xpe_stage *stage, xpe_error *err
     int64_t shape[2] = {s->final.grid.rows, s->final.grid.cols};
     xpe_status st;
 
-    if (s->final.object) {
+    if (s->stage > 0) {
         desc.grid.shape = shape;
         desc.grid.origin_m = s->final.grid.origin_m;
-        desc.init_object = s->final.object;
-        memcpy(desc.init_object_shape, shape, sizeof shape);
+        if (s->final.object) {
+            desc.init_object = s->final.object;
+            memcpy(desc.init_object_shape, shape, sizeof shape);
+        }
         if (!desc.probe) {
             desc.init_probe = s->final.probe;
             desc.init_probe_count = s->final.modes;
@@ -299,30 +344,84 @@ static void report_emit(session *s, const xpe_report *r)
                       s->stage, r->iteration);
 }
 
+static void report_diverged(session *s)
+{
+    xpe_report report = {.iteration = s->last_iteration + 1, .data_error = NAN, .modes = xpe_run_modes(s->run)};
+
+    report_emit(s, &report);
+}
+
+static xpe_status report_keep(session *s, const xpe_report *report, xpe_error *err)
+{
+    s->last_iteration = report->iteration;
+    s->final.seconds += report->seconds;
+    if (!xpd_final_add_error(&s->final, report->data_error) || !xpd_keep_note(&s->keep, report, xpe_run_held(s->run)))
+        return xpe_fail(err, XPE_NO_MEMORY, "", "no host memory for the data errors");
+    report_emit(s, report);
+    return XPE_OK;
+}
+
+/* Between two iterations.  Whoever is asked to leave does so also when the checkpoint failed. */
+static xpe_status boundary(session *s, bool leave, xpe_error *err)
+{
+    if (xpe_run_held(s->run)) {
+        s->kept = xpd_keep_save(&s->keep, s->run, s->stage, s->last_iteration, &s->final);
+        control_saved(s->control);
+    }
+    if (leave && (xpe_run_held(s->run) || !s->keep.folder)) {
+        s->left = true;
+        return xpe_fail(err, XPE_CANCELLED, "", "left after iteration %d of stage %d", s->last_iteration, s->stage);
+    }
+    picture_maybe(s);
+    return XPE_OK;
+}
+
 /* Steps one run to its end; the iteration that diverged is told, with a data error of null. */
-static xpe_status stage_steps(session *s, int iterations, xpe_error *err)
+static xpe_status stage_steps(session *s, const xpe_stage *stage, xpe_error *err)
 {
     for (;;) {
         xpe_report report = {.data_error = NAN};
-        xpe_status st = xpe_run_step(s->run, &report, err);
+        bool save, leave;
+        xpe_status st;
 
-        if (st == XPE_DIVERGED) {
-            report.data_error = NAN;
-            report.iteration = s->last_iteration + 1;
-            report.modes = xpe_run_modes(s->run);
-            report_emit(s, &report);
-        }
+        control_wishes(s->control, &save, &leave);
+        if (stage->algorithm == XPE_PMACE && xpd_keep_due(&s->keep, save || leave))
+            xpe_run_hold(s->run);
+        st = xpe_run_step(s->run, &report, err);
+        if (st == XPE_DIVERGED)
+            report_diverged(s);
+        if (st == XPE_OK)
+            st = report_keep(s, &report, err);
+        if (st != XPE_OK || report.last || report.iteration >= stage->iterations)
+            return st;
+        st = boundary(s, leave, err);
         if (st != XPE_OK)
             return st;
-        s->last_iteration = report.iteration;
-        s->final.seconds += report.seconds;
-        if (!xpd_final_add_error(&s->final, report.data_error))
-            return xpe_fail(err, XPE_NO_MEMORY, "", "no host memory for the data errors");
-        report_emit(s, &report);
-        if (report.last || report.iteration >= iterations)
-            return XPE_OK;
-        picture_maybe(s);
     }
+}
+
+/* The state of the checkpoint into a new run; the first time the job is said to run. */
+static xpe_status take_up(session *s, xpe_error *err)
+{
+    xpe_status st = XPE_OK;
+
+    if (s->keep.found) {
+        st = xpe_run_load(s->run, xpe_checkpoint_take, s->keep.found, err);
+        s->not_taken_up = st != XPE_OK;
+        if (st != XPE_OK)
+            return st;
+        s->last_iteration = xpe_checkpoint_head(s->keep.found)->iteration;
+        xpd_keep_tell(&s->keep);
+    }
+    if (!s->announced)
+        xpd_emit(s->events, json_pack("{s:s, s:s, s:s, s:s}", "type", "state", "state", "running", "reason", "", "detail", ""));
+    s->announced = true;
+    if (s->keep.found) {
+        xpd_keep_retell(&s->keep);
+        xpe_checkpoint_reader_destroy(s->keep.found);
+        s->keep.found = NULL;
+    }
+    return st;
 }
 
 static bool leaves_a_state(xpe_status st)
@@ -338,15 +437,15 @@ static xpe_status stage_run(session *s, int index, bool last, xpe_error *err)
     s->stage = index;
     s->last_iteration = 0;
     st = stage_begin(s, &stage, err);
-    if (st == XPE_OK && index == 0)
-        xpd_emit(s->events, json_pack("{s:s, s:s, s:s, s:s}", "type", "state", "state", "running",
-                                      "reason", "", "detail", ""));
+    if (st == XPE_OK)
+        st = take_up(s, err);
     if (st == XPE_OK) {
-        st = stage_steps(s, stage.iterations, err);
-        if (leaves_a_state(st) && s->final.error_count > 0)
+        xpd_keep_stage(&s->keep, xpe_problem_grid(s->problem), s->work->input.desc.probe != NULL);
+        st = stage_steps(s, &stage, err);
+        if (leaves_a_state(st) && s->final.error_count > 0 && !s->left)
             kept = collect(s, st == XPE_OK && stage.algorithm == XPE_REFINE_POSITIONS,
                            st == XPE_OK ? err : NULL);
-        if (s->work->folder && kept == XPE_OK && leaves_a_state(st) && s->final.error_count > 0 &&
+        if (s->work->folder && kept == XPE_OK && leaves_a_state(st) && s->final.error_count > 0 && !s->left &&
             (last || st != XPE_OK)) {
             xpd_writer_wait(s->writer); /* the last picture is never the one that is skipped */
             picture_post(s);
@@ -391,15 +490,14 @@ static xpe_status write_result(session *s, xpd_outcome *out, bool partial, xpe_e
 static void finish(session *s, xpd_outcome *out, xpe_status st, xpe_error *err)
 {
     bool partial = st != XPE_OK;
-    bool wanted;
+    bool wanted = !xpd_control_abandoned(s->control) && !s->left;
 
-    pthread_mutex_lock(&s->control->lock);
-    wanted = !s->control->abandoned;
-    pthread_mutex_unlock(&s->control->lock);
     out->state = st == XPE_OK ? "succeeded" : st == XPE_CANCELLED ? "cancelled" : "failed";
     out->reason = xpd_reason_of(st);
     out->fatal = st == XPE_DEVICE_LOST;
-    if (st != XPE_OK && st != XPE_CANCELLED)
+    out->left = s->left;
+    out->kept = s->left && s->kept;
+    if ((st != XPE_OK && st != XPE_CANCELLED) || s->left)
         snprintf(out->detail, sizeof out->detail, "%s%s%s", err->pointer,
                  err->pointer[0] ? ": " : "", err->text);
     if (leaves_a_state(st) && s->final.object && wanted) {
@@ -420,6 +518,21 @@ static void finish(session *s, xpd_outcome *out, xpe_status st, xpe_error *err)
         out->problem = xpd_problem_of(err);
 }
 
+static xpe_status stages_run(session *s, xpe_error *err)
+{
+    const xpp_job *job = s->work->job;
+    xpe_status st = XPE_OK;
+    int first = 0;
+
+    if (s->keep.found) {
+        first = xpe_checkpoint_head(s->keep.found)->stage;
+        st = xpd_keep_restore(&s->keep, &s->final, err);
+    }
+    for (int i = first; st == XPE_OK && i < job->stage_count; i++)
+        st = stage_run(s, i, i + 1 == job->stage_count, err);
+    return st;
+}
+
 void xpd_work_execute(xpd_outcome *out, const xpd_work *work, xpd_control *control,
                       xpd_writer *writer, const xpd_events *events)
 {
@@ -433,8 +546,17 @@ void xpd_work_execute(xpd_outcome *out, const xpd_work *work, xpd_control *contr
         xpd_emit_text(events, "log", "devices: %d x '%s' (%s)%s", s.devices.count,
                       s.devices.name[0], s.devices.model,
                       work->job->devices.count ? "" : ", chosen by default");
-    for (int i = 0; st == XPE_OK && i < work->job->stage_count; i++)
-        st = stage_run(&s, i, i + 1 == work->job->stage_count, &err);
+    if (st == XPE_OK)
+        st = xpd_keep_open(&s.keep, work, &s.devices, events, &err);
+    if (st == XPE_OK)
+        st = stages_run(&s, &err);
+    if (s.not_taken_up) {
+        xpd_emit_text(events, "warning", "the checkpoint could not be taken up, the job begins anew: %s", err.text);
+        xpd_final_release(&s.final);
+        xpd_keep_forget(&s.keep);
+        err = (xpe_error){0};
+        st = stages_run(&s, &err);
+    }
     if (st != XPE_OK && err.text[0] == 0)
         xpe_fail(&err, st, "", "the engine stopped: %s", xpe_status_name(st));
     finish(&s, out, st, &err);

@@ -17,16 +17,20 @@ typedef struct xpd_work {
     char *output_path; /* owned */
     bool overwrite;
     char *folder; /* of the previews, owned; NULL = none */
+    char *checkpoints; /* folder of the checkpoints, owned; NULL = none */
+    bool logged;       /* folder has the log of the job's events; it is a job of a service */
 } xpd_work;
 
 void xpd_work_release(xpd_work *work);
 
 /* Stops a job from another thread.  Shared by the two threads for as long as both know it. */
 typedef struct xpd_control {
-    pthread_mutex_t lock; /* run, cancelled, abandoned */
+    pthread_mutex_t lock; /* all below */
     xpe_run *run;         /* while one exists */
     bool cancelled;
     bool abandoned; /* nobody waits for a result: write none */
+    bool save;      /* a checkpoint is asked for */
+    bool leave;     /* the job is to end after one */
 } xpd_control;
 
 void xpd_control_init(xpd_control *control);
@@ -34,6 +38,9 @@ void xpd_control_release(xpd_control *control);
 /* Any thread.  Takes effect within an iteration. */
 void xpd_control_cancel(xpd_control *control, bool abandon);
 bool xpd_control_cancelled(xpd_control *control);
+bool xpd_control_abandoned(xpd_control *control);
+/* Any thread: a checkpoint at the end of an iteration from now, once; leave: and no further. */
+void xpd_control_save(xpd_control *control, bool leave);
 /* Ready for the next job; no run exists. */
 void xpd_control_reset(xpd_control *control);
 
@@ -43,6 +50,8 @@ typedef struct xpd_outcome {
     const char *reason;
     char detail[640];
     bool fatal;      /* a device is lost: this process should be replaced */
+    bool left;       /* interrupted on request, not ended: it goes on elsewhere, from its checkpoint if `kept` */
+    bool kept;
     json_t *result;  /* owned, NULL = none */
     json_t *problem; /* owned: a problem document where the engine refused, else NULL */
 } xpd_outcome;

@@ -6,6 +6,9 @@
  * The socket does not block: a broker that is slow to read fills `queue`, then the outbox, then the
  * engine waits; CANCEL and PING are still read meanwhile.
  *
+ * QUIT (or SIGTERM) in the middle of a job lets it go on to the end of an iteration and writes a checkpoint, within
+ * KEEP_S; no `done` is sent then, as the job is not done: the broker queues it again.
+ *
  * When the socket closes nobody will ask for the result again (the broker starts the job anew), so
  * the run is abandoned: cancelled, and no result is written over what a later attempt may write. */
 #include "resident.h"
@@ -13,6 +16,8 @@
 #include "execute.h"
 #include "fault.h"
 #include "outbox.h"
+
+#include "io/write/checkpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,13 +28,15 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
+#define KEEP_S 10 /* for the checkpoint of a job that is left; then the process ends without it */
 #define LEAVE_S 5 /* for a cancelled iteration to end; then the process ends without it */
 
 typedef struct resident {
-    int socket, wake;
+    int socket, wake, signals;
     xpd_outbox *outbox;
     xpd_writer *writer;
     xpd_events events;
@@ -46,7 +53,8 @@ typedef struct resident {
 
     /* control thread only */
     char id[XPP_JOB_ID_SIZE]; /* of the job in hand, "" = none */
-    bool quit;                /* QUIT came */
+    bool quit;                /* leave now */
+    double quit_at;           /* xpd_now() at which a job that is being left is left as it is; 0 = none is */
     json_t *queue; /* array of [type, body]: messages that the socket has not taken yet */
     int exit_code;
 } resident;
@@ -101,7 +109,8 @@ static void push_done(resident *r)
     pthread_mutex_unlock(&r->lock);
     if (!done)
         return;
-    queue_push(r, XPP_IPC_DONE, done_body(r->id, &outcome));
+    if (!outcome.left)
+        queue_push(r, XPP_IPC_DONE, done_body(r->id, &outcome));
     r->id[0] = 0;
     r->quit = r->quit || outcome.fatal; /* after this message; the broker starts another */
     xpd_outcome_release(&outcome);
@@ -192,11 +201,14 @@ static xpe_status work_read(xpd_work *work, xpp_ipc_message *message, xpe_error 
     work->overwrite = json_is_true(json_object_get(output, "overwrite"));
     work->output_path = copy_text(json_object_get(output, "path"));
     work->folder = copy_text(json_object_get(body, "folder"));
+    work->logged = work->folder != NULL;
     if (!work->output_path)
         return xpe_fail(err, XPE_INTERNAL, "", "start message: 'output.path' is missing");
     work->job = xpp_job_decode(job);
     if (!work->job)
         return xpe_fail(err, XPE_NO_MEMORY, "", "no memory for the job");
+    if (work->job->checkpoint && work->folder)
+        work->checkpoints = strdup(work->folder);
     return xpd_input_open(&work->input, work->job, json_object_get(body, "scan"), message->fds,
                           message->fd_count, err);
 }
@@ -230,6 +242,17 @@ static bool on_start(resident *r, xpp_ipc_message *message)
     return true;
 }
 
+static void on_quit(resident *r)
+{
+    if (r->id[0] && !xpd_control_cancelled(&r->control)) {
+        if (r->quit_at <= 0.0)
+            r->quit_at = xpd_now() + KEEP_S;
+        xpd_control_save(&r->control, true);
+    } else {
+        r->quit = true;
+    }
+}
+
 static bool on_message(resident *r, xpp_ipc_message *message)
 {
     const char *id = json_string_value(json_object_get(message->body, "id"));
@@ -247,7 +270,7 @@ static bool on_message(resident *r, xpp_ipc_message *message)
         t = json_object_get(message->body, "t");
         return queue_push(r, XPP_IPC_PONG, t ? json_pack("{s:O}", "t", t) : json_object());
     case XPP_IPC_QUIT:
-        r->quit = true;
+        on_quit(r);
         return true;
     default:
         return false;
@@ -285,10 +308,22 @@ static bool receive(resident *r)
 
 static int timeout_ms(resident *r)
 {
-    double due = xpd_outbox_due(r->outbox, xpd_now());
+    double now = xpd_now(), due = xpd_outbox_due(r->outbox, now);
 
-    /* a full socket is waited for by POLLOUT */
-    return due < 0.0 || json_array_size(r->queue) > 0 ? -1 : (int)(1000.0 * due) + 1;
+    if (json_array_size(r->queue) > 0)
+        due = -1.0; /* a full socket is waited for by POLLOUT */
+    if (r->quit_at > 0.0) {
+        double left = r->quit_at > now ? r->quit_at - now : 0.0;
+
+        due = due < 0.0 || left < due ? left : due;
+    }
+    return due < 0.0 ? -1 : (int)(1000.0 * due) + 1;
+}
+
+/* A job that was to be left is: its last events are on their way, or its time is over. */
+static bool is_left(const resident *r)
+{
+    return r->quit_at > 0.0 && ((!r->id[0] && json_array_size(r->queue) == 0) || xpd_now() >= r->quit_at);
 }
 
 static void serve(resident *r)
@@ -296,19 +331,24 @@ static void serve(resident *r)
     bool open = queue_push(r, XPP_IPC_HELLO, hello_body()) && queue_drain(r);
 
     while (open && !r->quit) {
-        struct pollfd fds[2] = {{.fd = r->socket, .events = POLLIN},
-                                {.fd = r->wake, .events = POLLIN}};
+        struct pollfd fds[3] = {{.fd = r->socket, .events = POLLIN},
+                                {.fd = r->wake, .events = POLLIN},
+                                {.fd = r->signals, .events = POLLIN}};
+        struct signalfd_siginfo info;
         uint64_t count;
 
         if (json_array_size(r->queue) > 0)
             fds[0].events |= POLLOUT;
-        if (poll(fds, 2, timeout_ms(r)) < 0 && errno != EINTR)
+        if (poll(fds, 3, timeout_ms(r)) < 0 && errno != EINTR)
             break;
         if (fds[1].revents & POLLIN && read(r->wake, &count, sizeof count) < 0 && errno != EAGAIN)
             break;
         if (fds[0].revents & (POLLIN | POLLHUP | POLLERR))
             open = receive(r);
+        if (fds[2].revents & POLLIN && read(r->signals, &info, sizeof info) == (ssize_t)sizeof info)
+            on_quit(r);
         open = open && flush(r);
+        r->quit = r->quit || is_left(r);
     }
 }
 
@@ -331,6 +371,9 @@ static void *engine_main(void *argument)
         if (!work)
             return NULL;
         xpd_work_execute(&outcome, work, &r->control, r->writer, &r->events);
+        /* over and done with; where it is not, or on a lost device, somebody may go on from them */
+        if (work->checkpoints && !outcome.left && !outcome.fatal && !xpd_control_abandoned(&r->control))
+            xpe_checkpoint_remove(work->checkpoints);
         pthread_mutex_lock(&r->lock);
         r->outcome = outcome;
         r->done = true;
@@ -359,15 +402,19 @@ static void engine_stop(resident *r)
 static bool resident_init(resident *r, int socket)
 {
     int flags = fcntl(socket, F_GETFL);
+    sigset_t set;
 
-    *r = (resident){.socket = socket, .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    *r = (resident){.socket = socket, .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)};
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
     xpd_control_init(&r->control);
     r->queue = json_array();
     r->outbox = r->wake >= 0 ? xpd_outbox_create(r->wake) : NULL;
     r->writer = xpd_writer_create();
-    if (!r->queue || !r->outbox || !r->writer || flags < 0 ||
+    if (!r->queue || !r->outbox || !r->writer || r->signals < 0 || flags < 0 ||
         fcntl(socket, F_SETFL, flags | O_NONBLOCK) != 0 || fcntl(socket, F_SETFD, FD_CLOEXEC) != 0)
         return false;
     r->events = xpd_outbox_events(r->outbox);
@@ -381,6 +428,7 @@ int xpd_resident_main(int socket)
     /* the broker's end must be ours: a job that runs on without it would be run twice */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write */
     signal(SIGINT, SIG_IGN); /* of a terminal the broker was started on; the broker decides */
     if (!resident_init(&r, socket)) {
         fprintf(stderr, "xptycho-worker: cannot serve descriptor %d\n", socket);
@@ -396,5 +444,6 @@ int xpd_resident_main(int socket)
     pthread_cond_destroy(&r.changed);
     pthread_mutex_destroy(&r.lock);
     close(r.wake);
+    close(r.signals);
     return r.exit_code;
 }

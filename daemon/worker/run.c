@@ -11,6 +11,8 @@
 #include "files.h"
 #include "reader.h"
 
+#include "io/write/checkpoint.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -27,7 +29,7 @@
 #include <unistd.h>
 
 static const char help[] =
-    "usage: xptycho run JOB.json [--output FILE] [--preview DIR] [--json] [--quiet]\n"
+    "usage: xptycho run JOB.json [--output FILE] [--preview DIR] [--checkpoint DIR] [--json] [--quiet]\n"
     "\n"
     "Reconstructs one job in the foreground, without a service, with your own permissions.\n"
     "JOB.json is the document that POST /v1/jobs takes; '-' reads it from standard input.\n"
@@ -36,14 +38,18 @@ static const char help[] =
     "  --output FILE   the result file, instead of the job's output.path\n"
     "  --overwrite     replace an earlier result\n"
     "  --preview DIR   keep pictures of object and probe there, renewed every preview_every_s\n"
+    "  --checkpoint DIR  keep the state there and go on from it where there is one; checkpoint_every_s\n"
+    "                  in the job says how often (absent: at least 30 s apart, 5 % of the time at most)\n"
     "  --json          events as lines of JSON, as GET /v1/jobs/ID/events gives them\n"
     "  --quiet         nothing but errors\n"
     "\n"
     "Ctrl-C cancels and keeps the last iteration as a partial result; twice leaves at once.\n"
+    "With --checkpoint, SIGUSR1 writes a checkpoint and goes on, SIGTERM writes one and leaves: the same\n"
+    "command then goes on from it, also after kill -9, and ends with the same bits.\n"
     "Exit codes: 0 success, 2 usage, 3 refused, 4 failed, 5 cancelled, 1 unexpected.\n";
 
 typedef struct arguments {
-    const char *job, *output, *preview;
+    const char *job, *output, *preview, *checkpoint;
     bool json, quiet, overwrite;
 } arguments;
 
@@ -167,6 +173,8 @@ static void print_end(printer *p, const xpd_outcome *o)
     }
     if (strcmp(o->state, "failed") == 0)
         fprintf(stderr, "failed (%s): %s\n", o->reason, o->detail);
+    else if (o->left)
+        fprintf(stderr, "%s, %s\n", o->detail, o->kept ? "with a checkpoint: the same command goes on from it" : "without a checkpoint");
     else if (strcmp(o->state, "cancelled") == 0)
         fprintf(stderr, "cancelled%s\n", result ? "" : ", before an iteration was done");
 }
@@ -178,6 +186,7 @@ static bool arguments_read(arguments *a, int argc, char **argv, int *code)
     static const struct option options[] = {{"output", required_argument, NULL, 'o'},
                                             {"overwrite", no_argument, NULL, 'w'},
                                             {"preview", required_argument, NULL, 'p'},
+                                            {"checkpoint", required_argument, NULL, 'c'},
                                             {"json", no_argument, NULL, 'j'},
                                             {"quiet", no_argument, NULL, 'q'},
                                             {"help", no_argument, NULL, 'h'},
@@ -196,6 +205,9 @@ static bool arguments_read(arguments *a, int argc, char **argv, int *code)
             break;
         case 'p':
             a->preview = optarg;
+            break;
+        case 'c':
+            a->checkpoint = optarg;
             break;
         case 'j':
             a->json = true;
@@ -333,6 +345,36 @@ static int input_read(xpd_work *work, const arguments *a, int signals, const xpd
     return code;
 }
 
+/* --------------------------------------------------------------------------------- signals */
+
+static int signals_take(void)
+{
+    sigset_t set;
+    int signals;
+
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write */
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    sigaddset(&set, SIGUSR1); /* waits until there is a run */
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    return signals;
+}
+
+/* From now on the descriptor has SIGUSR1 too. */
+static bool signals_widen(int signals)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGUSR1);
+    return signalfd(signals, &set, SFD_CLOEXEC | SFD_NONBLOCK) >= 0;
+}
+
 /* --------------------------------------------------------------------------------- running */
 
 typedef struct engine {
@@ -366,8 +408,29 @@ static int deadline_ms(const engine *e)
     return left <= 0.0 ? 0 : left > 1e6 ? 1000000000 : (int)(1000.0 * left) + 1;
 }
 
-/* Until the engine is done: the first signal cancels, the second leaves; the deadline cancels too.
- */
+/* SIGUSR1: a checkpoint.  SIGTERM where there are checkpoints: one more, and the end.  Else the end. */
+static void on_signal(engine *e, int number, bool *asked)
+{
+    bool kept = e->work->checkpoints != NULL;
+
+    if (number == SIGUSR1) {
+        if (kept)
+            xpd_control_save(&e->control, false);
+        return;
+    }
+    if (*asked)
+        _exit(XPD_EXIT_CANCELLED);
+    *asked = true;
+    if (number == SIGTERM && kept) {
+        fputs("leaving after a checkpoint; once more leaves at once\n", stderr);
+        xpd_control_save(&e->control, true);
+    } else {
+        fputs("cancelling; once more leaves at once\n", stderr);
+        xpd_control_cancel(&e->control, false);
+    }
+}
+
+/* Until the engine is done; the deadline cancels too. */
 static void wait_for_engine(engine *e, int signals)
 {
     bool asked = false;
@@ -388,13 +451,8 @@ static void wait_for_engine(engine *e, int signals)
         if (ready > 0 && fds[0].revents)
             return;
         if (ready > 0 && fds[1].revents &&
-            read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
-            if (asked)
-                _exit(XPD_EXIT_CANCELLED);
-            asked = true;
-            fputs("cancelling; once more leaves at once\n", stderr);
-            xpd_control_cancel(&e->control, false);
-        }
+            read(signals, &info, sizeof info) == (ssize_t)sizeof info)
+            on_signal(e, (int)info.ssi_signo, &asked);
     }
 }
 
@@ -408,7 +466,7 @@ static int reconstruct(const xpd_work *work, printer *p, const xpd_events *event
     int code = XPD_EXIT_UNEXPECTED;
 
     xpd_control_init(&e.control);
-    if (!e.writer || e.finished < 0 || pthread_create(&thread, NULL, engine_main, &e) != 0) {
+    if (!e.writer || e.finished < 0 || !signals_widen(signals) || pthread_create(&thread, NULL, engine_main, &e) != 0) {
         fputs("xptycho run: cannot start a thread\n", stderr);
     } else {
         wait_for_engine(&e, signals);
@@ -419,6 +477,8 @@ static int reconstruct(const xpd_work *work, printer *p, const xpd_events *event
             snprintf(e.outcome.detail, sizeof e.outcome.detail,
                      "not done after deadline_s = %g seconds", work->job->deadline_s);
         }
+        if (work->checkpoints && strcmp(e.outcome.state, "succeeded") == 0)
+            xpe_checkpoint_remove(work->checkpoints);
         print_end(p, &e.outcome);
         code = xpd_exit_of(e.outcome.state, e.outcome.reason);
         xpd_outcome_release(&e.outcome);
@@ -430,36 +490,31 @@ static int reconstruct(const xpd_work *work, printer *p, const xpd_events *event
     return code;
 }
 
-static int signals_take(void)
+/* Absolute, and made where there is none yet; NULL = the path is too long or memory is out. */
+static char *folder_make(const char *path)
 {
-    sigset_t set;
+    char folder[PATH_MAX];
 
-    signal(SIGPIPE, SIG_IGN);
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (!xpd_path_absolute(folder, sizeof folder, path))
+        return NULL;
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        fprintf(stderr, "warning: cannot make the folder '%s'\n", folder);
+    return strdup(folder);
 }
 
 static bool work_fill(xpd_work *work, json_t *doc, const arguments *a)
 {
-    char folder[PATH_MAX];
-
     work->job = xpp_job_decode(doc);
     if (!work->job)
         return false;
     work->output_path = strdup(work->job->output_path);
     work->overwrite = work->job->output_overwrite;
     xpp_job_id_make(work->id);
-    if (a->preview) {
-        if (!xpd_path_absolute(folder, sizeof folder, a->preview))
-            return false;
-        if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-            fprintf(stderr, "warning: cannot make the folder '%s'\n", folder);
-        work->folder = strdup(folder);
-    }
-    return work->output_path && (work->folder || !a->preview);
+    if (a->preview)
+        work->folder = folder_make(a->preview);
+    if (a->checkpoint)
+        work->checkpoints = folder_make(a->checkpoint);
+    return work->output_path && (work->folder || !a->preview) && (work->checkpoints || !a->checkpoint);
 }
 
 int xpd_run_main(int argc, char **argv)

@@ -41,17 +41,13 @@ static xpp_ipc_message receive(fixture *f)
     return message;
 }
 
-static int setup(void **state)
+static int begin_worker(fixture *f)
 {
-    fixture *f = calloc(1, sizeof *f);
     xpp_ipc_message hello;
     int fds[2];
 
-    strcpy(f->folder, "/tmp/xptychod-worker-XXXXXX");
-    if (!mkdtemp(f->folder) || xpp_ipc_pair(fds) != 0)
+    if (xpp_ipc_pair(fds) != 0)
         return -1;
-    snprintf(f->path, sizeof f->path, "%s/result.h5", f->folder);
-    f->s = scene_make();
     f->broker = fds[0];
     f->worker = fds[1];
     if (pthread_create(&f->thread, NULL, serve, f) != 0)
@@ -65,8 +61,20 @@ static int setup(void **state)
                             json_array_get(json_object_get(hello.body, "devices"), 0), "name")),
                         "cpu");
     xpp_ipc_message_release(&hello);
-    *state = f;
     return 0;
+}
+
+static int setup(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+
+    strcpy(f->folder, "/tmp/xptychod-worker-XXXXXX");
+    if (!mkdtemp(f->folder))
+        return -1;
+    snprintf(f->path, sizeof f->path, "%s/result.h5", f->folder);
+    f->s = scene_make();
+    *state = f;
+    return begin_worker(f);
 }
 
 static int teardown(void **state)
@@ -273,6 +281,93 @@ static void quit_ends_the_worker_with_zero(void **state)
     assert_int_equal(f->code, 0);
 }
 
+static bool has_checkpoint(const fixture *f, int slot)
+{
+    char path[96];
+
+    snprintf(path, sizeof path, "%s/checkpoint.%d", f->folder, slot);
+    return access(path, F_OK) == 0;
+}
+
+/* Messages until the worker has closed the socket; the last event is copied to `last`. */
+static void until_closed(fixture *f, json_t **last)
+{
+    for (;;) {
+        struct pollfd fd = {.fd = f->broker, .events = POLLIN};
+        xpp_ipc_message message;
+        json_t *events;
+        xpp_ipc_result result;
+
+        assert_int_equal(poll(&fd, 1, 20000), 1);
+        result = xpp_ipc_receive(f->broker, &message);
+        if (result == XPP_IPC_CLOSED)
+            return;
+        assert_int_equal(result, XPP_IPC_OK);
+        assert_int_equal(message.type, XPP_IPC_EVENTS); /* no `done`: the job is not done */
+        events = json_object_get(message.body, "events");
+        take_events(f, events);
+        json_decref(*last);
+        *last = json_incref(json_array_get(events, json_array_size(events) - 1));
+        xpp_ipc_message_release(&message);
+    }
+}
+
+static void quit_in_mid_run_keeps_a_checkpoint_from_which_the_next_worker_goes_on(void **state)
+{
+    fixture *f = *state;
+    const char job[] = "{'scan': {'path': '/x'}, 'recon': {'iterations': 3000}, 'checkpoint_every_s': 3600}";
+    xpp_ipc_message message;
+    json_t *last = NULL;
+    FILE *log;
+    char path[96];
+    int left_at;
+
+    start(f, job);
+    for (message = receive(f); f->iterations < 5; message = receive(f)) {
+        take_events(f, json_object_get(message.body, "events"));
+        xpp_ipc_message_release(&message);
+    }
+    take_events(f, json_object_get(message.body, "events"));
+    xpp_ipc_message_release(&message);
+    send_json(f, XPP_IPC_QUIT, json_object());
+    until_closed(f, &last);
+    join(f);
+    close(f->broker);
+    assert_int_equal(f->code, 0);
+    assert_string_equal(json_string_value(json_object_get(last, "type")), "checkpoint");
+    left_at = (int)json_integer_value(json_object_get(last, "iter"));
+    assert_int_equal(left_at, f->last_iteration); /* every iteration of the checkpoint was told before */
+    assert_true(left_at < 3000);
+    assert_true(has_checkpoint(f, 0));
+    json_decref(last);
+
+    snprintf(path, sizeof path, "%s/events.ndjson", f->folder);
+    log = fopen(path, "w");
+    fprintf(log, "{\"seq\":1,\"t\":\"\",\"type\":\"iter\",\"stage\":0,\"iter\":%d}\n", left_at);
+    fclose(log);
+    f->joined = false;
+    assert_int_equal(begin_worker(f), 0);
+    start(f, job);
+    message = until_done(f, 0); /* goes on counting from left_at */
+    assert_string_equal(text(&message, "state"), "succeeded");
+    assert_int_equal(f->last_iteration, 3000);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(message.body, "result"), "iterations")), 3000);
+    assert_false(has_checkpoint(f, 0));
+    xpp_ipc_message_release(&message);
+}
+
+static void quit_after_cancel_waits_for_no_checkpoint(void **state)
+{
+    fixture *f = *state;
+
+    start(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 100000}, 'checkpoint_every_s': 3600}");
+    send_json(f, XPP_IPC_CANCEL, json_pack("{s:s}", "id", ID));
+    send_json(f, XPP_IPC_QUIT, json_object());
+    join(f);
+    assert_int_equal(f->code, 0);
+    assert_false(has_checkpoint(f, 0));
+}
+
 static void closed_socket_ends_a_running_job_without_a_result(void **state)
 {
     fixture *f = *state;
@@ -309,6 +404,8 @@ int main(void)
         WITH_FIXTURE(ping_is_answered_while_a_job_runs),
         WITH_FIXTURE(start_without_arrays_ends_as_failed),
         WITH_FIXTURE(quit_ends_the_worker_with_zero),
+        WITH_FIXTURE(quit_in_mid_run_keeps_a_checkpoint_from_which_the_next_worker_goes_on),
+        WITH_FIXTURE(quit_after_cancel_waits_for_no_checkpoint),
         WITH_FIXTURE(closed_socket_ends_a_running_job_without_a_result),
         WITH_FIXTURE(message_that_breaks_the_rules_ends_the_worker),
     };
