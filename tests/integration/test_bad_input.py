@@ -79,6 +79,7 @@ def test_what_does_not_work_yet_is_refused(shared_daemon, scan_file):
 def test_every_field_out_of_range_is_reported_at_once(shared_daemon):
     job = {
         "name": "x" * 257, "labels": {"a": 1}, "priority": 101, "preview_every_s": 0, "deadline_s": 0,
+        "checkpoint": "sometimes", "checkpoint_every_s": -1,
         "scan": {"path": "relative.h5", "format": "tiff", "saturation": 0,
                  "geometry": {"energy_kev": 0, "detector_distance_m": -1, "detector_pitch_m": 2}},
         "model": {"probe_modes": 0, "object_shape": [1, 64], "object_origin_m": [0]},
@@ -91,6 +92,7 @@ def test_every_field_out_of_range_is_reported_at_once(shared_daemon):
     pointers = {e["pointer"] for e in refused(shared_daemon, job, kind="invalid-job")["errors"]}
     wanted = {
         "/name", "/labels/a", "/priority", "/preview_every_s", "/deadline_s", "/scan/path", "/scan/format",
+        "/checkpoint", "/checkpoint_every_s",
         "/scan/saturation", "/scan/geometry/energy_kev", "/scan/geometry/detector_distance_m",
         "/scan/geometry/detector_pitch_m", "/model/probe_modes", "/model/object_shape/0", "/recon/iterations",
         "/recon/object_data_fit", "/recon/probe_data_fit", "/recon/probe_weight_exponent", "/recon/relaxation",

@@ -65,6 +65,7 @@ static void accepts_every_bound(void **state)
     accepted(REFINE("'max_shift':1"));
     accepted(REFINE("'max_shift':64,'batch_size':5"));
     accepted(JOB("'preview_every_s':0.1,'deadline_s':1"));
+    accepted(JOB("'checkpoint':'exact','checkpoint_every_s':0"));
     accepted(JOB("'devices':{'num_devices':64,'cpu_threads':4096}"));
 }
 
@@ -132,6 +133,8 @@ static void refuses_numbers_out_of_range(void **state)
         {JOB("'priority':-101"), "/priority", "-101"},
         {JOB("'preview_every_s':0"), "/preview_every_s", "from 0.1 to 86400"},
         {JOB("'deadline_s':0"), "/deadline_s", "from 1 to 31536000"},
+        {JOB("'checkpoint_every_s':-1"), "/checkpoint_every_s", "from 0 to 31536000"},
+        {JOB("'checkpoint':'on'"), "/checkpoint", "exact"},
         {SCAN("'saturation':0"), "/scan/saturation",
          "saturation is 0; it must be a number above 0"},
         {SCAN("'geometry':{'energy_kev':0}"), "/scan/geometry/energy_kev",
@@ -277,7 +280,6 @@ static void refuses_what_is_not_built_yet(void **state)
 {
     (void)state;
     refused(JOB("'class':'live'"), "/class", "unknown key 'class'");
-    refused(JOB("'checkpoint':'exact'"), "/checkpoint", "unknown key 'checkpoint'");
     refused(SCAN("'mapping':{}"), "/scan/mapping", "unknown key 'mapping'");
     refused(SCAN("'preprocess':[]"), "/scan/preprocess", "unknown key");
     refused(SCAN("'selection':{}"), "/scan/selection", "unknown key");

@@ -114,6 +114,7 @@ static void what_is_not_given_is_null_or_zero(void **state)
     assert_true(job->scan.energy_kev == 0 && job->scan.wavelength_m == 0 &&
                 job->scan.saturation == 0);
     assert_true(job->deadline_s == 0 && job->stages[0].batch_size == 0);
+    assert_true(job->checkpoint && job->checkpoint_every_s < 0);
     assert_true(job->stages[0].fresnel_distance_m == 0 &&
                 job->stages[0].fresnel_radius_pixels == 0);
     xpp_job_free(job);
@@ -135,6 +136,7 @@ static void every_member_reaches_the_struct(void **state)
         "{'algorithm':'refine_positions','max_shift':3,'batch_size':8},{'fresnel_radius_pixels':2."
         "5}],"
         "'devices':{'devices':['cpu','cpu'],'cpu_threads':5},'preview_every_s':0.5,'deadline_s':60,"
+        "'checkpoint':'off','checkpoint_every_s':0,"
         "'output':{'path':'/r.h5','overwrite':true}}");
     const xpp_stage *first = &job->stages[0], *second = &job->stages[1];
 
@@ -170,6 +172,7 @@ static void every_member_reaches_the_struct(void **state)
     assert_string_equal(job->devices.names[1], "cpu");
     assert_int_equal(job->devices.cpu_threads, 5);
     assert_true(job->preview_every_s == 0.5 && job->deadline_s == 60);
+    assert_true(!job->checkpoint && job->checkpoint_every_s == 0);
     assert_string_equal(job->output_path, "/r.h5");
     assert_true(job->output_overwrite);
     xpp_job_free(job);

@@ -124,7 +124,7 @@ class Schema(unittest.TestCase):
         walk(JOB, "")
 
     def test_what_is_not_built_is_not_in_the_schema(self):
-        for key in ("class", "checkpoint"):
+        for key in ("class",):
             self.assertNotIn(key, JOB["properties"])
         for key in ("mapping", "preprocess", "selection", "live", "negatives"):
             self.assertNotIn(key, JOB["properties"]["scan"]["properties"])
