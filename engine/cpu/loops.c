@@ -2,6 +2,7 @@
 #include "loops.h"
 
 #include "math/fit.h"
+#include "math/order.h"
 #include "math/relax.h"
 
 #define CAT_(a, b) a##b
@@ -114,15 +115,6 @@ static void weigh(xpe_c32 *R t, const xpe_c32 *R a, const xpe_c32 *R b, int64_t 
             t[i] = xpe_mul(a[i], b[i]);
 }
 
-/* Floats that are not negative are ordered as their bit patterns are, and a NaN comes out on top.
- */
-static inline int32_t float_bits(float x)
-{
-    int32_t b;
-    memcpy(&b, &x, sizeof b);
-    return b & 0x7fffffff;
-}
-
 static int32_t relax(xpe_c32 *R w, xpe_c32 *R v, const xpe_c32 *R t, float one_minus_alpha,
                      float two_rho, int64_t n)
 {
@@ -131,7 +123,7 @@ static int32_t relax(xpe_c32 *R w, xpe_c32 *R v, const xpe_c32 *R t, float one_m
         int32_t bits;
         w[i] = xpe_blend(v[i], t[i], one_minus_alpha);
         v[i] = xpe_retreat(v[i], w[i], two_rho);
-        bits = float_bits(xpe_energy(v[i]));
+        bits = xpe_order_bits(xpe_energy(v[i]));
         most = bits > most ? bits : most;
     }
     return most;

@@ -3,59 +3,30 @@
 #include "team.h"
 
 #include "backend/util.h"
+#include "math/average.h"
+#include "math/count.h"
+#include "math/order.h"
 
 #include <math.h>
 #include <string.h>
 
-#define COVERAGE_SCALE (1.0 / (1.0 + 1e-6)) /* algorithm.md 1: L_k as used in divisions */
-
 /* ---------------------------------------------------------------------------- amplitudes */
 
-/* The stored count i as a double, NaN where the type's own conventions mask it: its largest value,
- * and negative values of the signed types. */
-#define READ_UNSIGNED(type, largest)                                                               \
-    static double read_##type(const void *p, int64_t i)                                            \
+typedef float float32_t;
+typedef double float64_t;
+#define X(name, text, bytes)                                                                       \
+    static double read_##text(const void *p, int64_t i)                                            \
     {                                                                                              \
-        type##_t c = ((const type##_t *)p)[i];                                                     \
-        return c == (largest) ? NAN : (double)c;                                                   \
+        return xpe_count_##text(((const text##_t *)p)[i]);                                         \
     }
-#define READ_SIGNED(type, largest)                                                                 \
-    static double read_##type(const void *p, int64_t i)                                            \
-    {                                                                                              \
-        type##_t c = ((const type##_t *)p)[i];                                                     \
-        return c == (largest) || c < 0 ? NAN : (double)c;                                          \
-    }
-READ_UNSIGNED(uint8, UINT8_MAX)
-READ_UNSIGNED(uint16, UINT16_MAX)
-READ_UNSIGNED(uint32, UINT32_MAX)
-READ_UNSIGNED(uint64, UINT64_MAX)
-READ_SIGNED(int8, INT8_MAX)
-READ_SIGNED(int16, INT16_MAX)
-READ_SIGNED(int32, INT32_MAX)
-READ_SIGNED(int64, INT64_MAX)
-
-static double read_float32(const void *p, int64_t i)
-{
-    return (double)((const float *)p)[i];
-}
-
-static double read_float64(const void *p, int64_t i)
-{
-    return ((const double *)p)[i];
-}
+XPE_TYPE_LIST(X)
+#undef X
 
 static double (*const readers[])(const void *, int64_t) = {
 #define X(name, text, bytes) read_##text,
     XPE_TYPE_LIST(X)
 #undef X
 };
-
-static float amplitude(double count, double saturation)
-{
-    if (!isfinite(count) || (saturation > 0 && count >= saturation))
-        return -1.0f;
-    return count > 0 ? (float)sqrt(count) : 0.0f;
-}
 
 static void amplitudes_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
                             xpe_scratch *scratch)
@@ -74,10 +45,10 @@ static void amplitudes_part(xpe_team *team, int device, const xpe_op *op, int pa
         double energy = 0;
         for (int64_t r = 0; r < n; r++)
             for (int64_t c = 0; c < groups * XPE_GROUP; c++) {
-                float value = -1.0f; /* padding counts as masked */
+                float value = XPE_MASKED; /* padding counts as masked */
                 if (c < n) {
                     if (!mask || !mask[r * n + c])
-                        value = amplitude(readers[a->type](in, r * n + c), a->saturation);
+                        value = xpe_amplitude(readers[a->type](in, r * n + c), a->saturation);
                     masked += value < 0;
                     energy += value < 0 ? 0.0 : (double)value * (double)value;
                 }
@@ -141,34 +112,31 @@ static void average_part(xpe_team *team, int device, const xpe_op *op, int part,
     for (int64_t r = a->rows * part / parts; r < a->rows * (part + 1) / parts; r++) {
         double energy = 0, z_max = 0, x_max = 0;
         for (int64_t i = r * a->cols; i < (r + 1) * a->cols; i++) {
-            double zr = 0, zi = 0, xr = 0, xi = 0;
+            double re = 0, im = 0, x;
             for (int k = 0; k < a->modes; k++) {
                 int64_t at = k * plane + i;
-                double cover = l[at] * COVERAGE_SCALE,
-                       q = a->share[k] * cover / (cover * cover + a->eps[k]);
-                zr += (2 * (double)w[2 * at] * a->unit_w[k].unit - v[2 * at]) * q;
-                zi += (2 * (double)w[2 * at + 1] * a->unit_w[k].unit - v[2 * at + 1]) * q;
+                double q = xpe_cover_factor(l[at], a->share[k], a->eps[k]);
+                re += xpe_average_z(xpe_unfix(w[2 * at], a->unit_w[k].unit), v[2 * at], q);
+                im += xpe_average_z(xpe_unfix(w[2 * at + 1], a->unit_w[k].unit), v[2 * at + 1], q);
             }
-            z[i] = (xpe_c32){(float)zr, (float)zi};
-            zr = (double)z[i].re; /* what the patches will really receive */
-            zi = (double)z[i].im;
+            z[i] = (xpe_c32){(float)re, (float)im}; /* what the patches will really receive */
+            re = im = 0;
             for (int k = 0; k < a->modes; k++) {
                 int64_t at = k * plane + i;
-                double cover = l[at] * COVERAGE_SCALE,
-                       q = a->share[k] * cover / (cover * cover + a->eps[k]);
-                v[2 * at] += a->two_rho * (zr * l[at] - (double)w[2 * at] * a->unit_w[k].unit);
-                v[2 * at + 1] +=
-                    a->two_rho * (zi * l[at] - (double)w[2 * at + 1] * a->unit_w[k].unit);
-                xr += v[2 * at] * q;
-                xi += v[2 * at + 1] * q;
+                double q = xpe_cover_factor(l[at], a->share[k], a->eps[k]);
+                v[2 * at] = xpe_average_v(v[2 * at], xpe_unfix(w[2 * at], a->unit_w[k].unit),
+                                          (double)z[i].re, l[at], a->two_rho);
+                v[2 * at + 1] =
+                    xpe_average_v(v[2 * at + 1], xpe_unfix(w[2 * at + 1], a->unit_w[k].unit),
+                                  (double)z[i].im, l[at], a->two_rho);
+                re += v[2 * at] * q;
+                im += v[2 * at + 1] * q;
             }
-            image[i] = (xpe_c32){(float)xr, (float)xi};
-            xr = (double)image[i].re * (double)image[i].re +
-                 (double)image[i].im * (double)image[i].im;
-            energy += count[i] * xr;
-            x_max = count[i] && !(xr <= x_max) ? xr : x_max; /* a NaN gets through */
-            zr = zr * zr + zi * zi;
-            z_max = count[i] && !(zr <= z_max) ? zr : z_max;
+            image[i] = (xpe_c32){(float)re, (float)im};
+            x = xpe_energy_double(image[i]);
+            energy += count[i] * x;
+            x_max = count[i] ? xpe_larger(x, x_max) : x_max;
+            z_max = count[i] ? xpe_larger(xpe_energy_double(z[i]), z_max) : z_max;
         }
         ((double *)xpe_data(a->row_energy))[r] = energy;
         ((double *)xpe_data(a->row_max))[2 * r] = z_max;
@@ -201,7 +169,7 @@ static void unfix_part(xpe_team *team, int device, const xpe_op *op, int part, i
             for (int64_t i = at; i < at + width; i++) {
                 double cover;
                 out[i] = xpe_unfix(sum[i], a->unit[k].unit);
-                cover = out[i] * COVERAGE_SCALE;
+                cover = out[i] * XPE_COVERAGE_SCALE;
                 energy += cover * cover;
             }
             if (a->row_energy)

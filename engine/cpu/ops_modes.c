@@ -3,7 +3,8 @@
 #include "team.h"
 
 #include "backend/util.h"
-#include "math/relax.h"
+#include "math/average.h"
+#include "math/order.h"
 
 #include <math.h>
 
@@ -28,14 +29,11 @@ static void mode_average_part(xpe_team *team, int device, const xpe_op *op, int 
         for (int64_t i = 2 * r * n; i < 2 * (r + 1) * n; i++) {
             double fit = xpe_unfix(r_sum[i], a->unit_r[k].unit),
                    copy = xpe_unfix(s_sum[i], a->unit_s[k].unit);
-            u[i] = (float)((2 * fit - copy) / a->num_frames);
-            d[i] = (float)((copy - a->two_rho * fit) / a->num_frames + a->two_rho * (double)u[i]);
+            u[i] = xpe_mode_u(fit, copy, a->num_frames);
+            d[i] = xpe_mode_d(fit, copy, (double)u[i], a->num_frames, a->two_rho);
         }
-        for (int64_t i = r * n; i < (r + 1) * n; i++) {
-            double energy =
-                (double)u[2 * i] * (double)u[2 * i] + (double)u[2 * i + 1] * (double)u[2 * i + 1];
-            most = energy <= most ? most : energy; /* a NaN gets through */
-        }
+        for (int64_t i = r * n; i < (r + 1) * n; i++)
+            most = xpe_larger(xpe_energy_double(xpe_c(u[2 * i], u[2 * i + 1])), most);
         ((double *)xpe_data(a->row_max))[r] = most;
     }
 }
@@ -51,10 +49,8 @@ static void mode_deviation_part(xpe_team *team, int device, const xpe_op *op, in
     (void)device;
     (void)scratch;
     for (ROWS(a->modes * n, part, parts))
-        for (int64_t i = r * n; i < (r + 1) * n; i++) {
-            float m = (float)(xpe_unfix(sum[i], a->unit[r / n].unit) / a->num_frames);
-            out[i] = m > 0 ? m : 1e-6f;
-        }
+        for (int64_t i = r * n; i < (r + 1) * n; i++)
+            out[i] = xpe_mode_deviation(xpe_unfix(sum[i], a->unit[r / n].unit), a->num_frames);
 }
 
 static void mode_energy_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
@@ -69,24 +65,9 @@ static void mode_energy_part(xpe_team *team, int device, const xpe_op *op, int p
     for (ROWS(a->modes * n, part, parts)) {
         double energy = 0;
         for (int64_t i = r * n; i < (r + 1) * n; i++)
-            energy += (double)d[i].re * (double)d[i].re + (double)d[i].im * (double)d[i].im;
+            energy += xpe_energy_double(d[i]);
         ((double *)xpe_data(a->row_energy))[r] = energy;
     }
-}
-
-/* |d|^kappa in float32; the common exponents need no logarithm. */
-static float power(float energy, double kappa)
-{
-    float size = sqrtf(energy);
-    if (kappa == 1.0)
-        return size;
-    if (kappa == 1.25)
-        return size * sqrtf(sqrtf(size));
-    if (kappa == 1.5)
-        return size * sqrtf(size);
-    if (kappa == 2.0)
-        return energy;
-    return (float)pow((double)size, kappa);
 }
 
 static void mode_derive_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
@@ -113,8 +94,8 @@ static void mode_derive_part(xpe_team *team, int device, const xpe_op *op, int p
                 probe[at] = xpe_scale(d[at], 1.0f / (float)n);
                 divider[at] = xpe_scale(xpe_divider(d[at], (float)a->eps[k]),
                                         (float)(a->alpha * a->share[k] / (double)n));
-                weight[at] = power(energy, a->kappa);
-                reach += a->share[k] * sqrt((double)energy) / ((double)energy + a->eps[k]);
+                weight[at] = xpe_power(energy, a->kappa);
+                reach += xpe_reach(energy, a->share[k], a->eps[k]);
             }
             for (int k = 0; k < a->modes; k++) {
                 int64_t at = k * n * n + i;

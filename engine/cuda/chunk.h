@@ -46,10 +46,13 @@ static inline void xpe_units(k_unit *out, const xpe_unit *units, int modes)
         out[k] = (k_unit){units[k].magic, units[k].bias};
 }
 
-/* Every kernel of an operation is enqueued unless one before it has failed. */
-static inline bool xpe_clear(xpe_team *team, int device, void *at, size_t bytes)
+/* Zeroes the numbers of a batch's frames, [block] floats, before its first chunk. */
+static inline bool xpe_clear(xpe_team *team, int device, float *values, xpe_batch batch, const k_chunk *chunk)
 {
-    return XPE_CUDA(team, device, cudaMemsetAsync, at, 0, bytes, team->devices[device].stream);
+    if (chunk->frame != batch.first)
+        return true;
+    return XPE_CUDA(team, device, cudaMemsetAsync, values + batch.first, 0, (size_t)batch.count * sizeof *values,
+                    team->devices[device].stream);
 }
 
 #endif

@@ -63,7 +63,7 @@ static bool store_patches(xpe_team *team, int device, const xpe_fit_args *a, k_c
         xpe_units(store.unit_v, a->unit_v, a->modes);
     if (store.sum_l)
         xpe_units(store.unit_l, a->unit_l, a->modes);
-    if (!xpe_clear(team, device, store.v_energy + chunk.frame, (size_t)chunk.count * sizeof(float)))
+    if (!xpe_clear(team, device, store.v_energy, a->batch, &chunk))
         return false;
     return own ? XPE_RUN(team, device, rows_store, &store) : XPE_RUN(team, device, store, &store);
 }

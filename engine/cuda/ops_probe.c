@@ -51,7 +51,7 @@ static bool store_copies(xpe_team *team, int device, const xpe_probe_args *a, k_
     xpe_units(store.unit_r, a->unit_r, a->modes);
     xpe_units(store.unit_s, a->unit_s, a->modes);
     for (int k = 0; k < a->modes; k++)
-        if (!xpe_clear(team, device, store.s_energy + k * chunk.block + chunk.frame, (size_t)chunk.count * sizeof(float)))
+        if (!xpe_clear(team, device, store.s_energy + k * chunk.block, a->batch, &chunk))
             return false;
     return xpe_cuda_own(team->n) ? XPE_RUN(team, device, rows_copies_store, &store) : XPE_RUN(team, device, copies_store, &store);
 }
@@ -154,7 +154,7 @@ static void back_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t 
 
     xpe_units(&back.unit, a->unit, 1);
     team->transforms += chunk.count * (a->modes + 1);
-    if (!xpe_clear(team, device, residual.nonzero + chunk.frame, (size_t)chunk.count * sizeof(float)))
+    if (!xpe_clear(team, device, residual.nonzero, a->batch, &chunk))
         return;
     if (xpe_cuda_own(team->n))
         (void)((!a->modes || XPE_RUN(team, device, rows_product, &product)) &&
