@@ -152,8 +152,22 @@ static void state_event(xpd_broker *b, xpd_job *job)
     json_decref(body);
 }
 
+/* The worker removes them when it ends a job; here are those of jobs that ended without one. */
+static void drop_checkpoints(const xpd_broker *b, const xpd_job *job)
+{
+    static const char *const names[] = {"checkpoint.0", "checkpoint.1", "checkpoint.0.tmp", "checkpoint.1.tmp"};
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        xpd_job_path(path, sizeof path, b, job->id, names[i]);
+        if (unlink(path) != 0 && errno != ENOENT)
+            xpd_log(XPD_LOG_WARNING, job->id, "'%s' cannot be deleted: %s", path, strerror(errno));
+    }
+}
+
 static void end_events(xpd_broker *b, xpd_job *job)
 {
+    drop_checkpoints(b, job);
     json_t *end = end_body(job);
     event_add(b, job, "end", end);
     json_decref(end);
@@ -396,6 +410,27 @@ json_t *xpd_job_finished_result(const xpd_broker *b, const xpd_job *job)
         result = json_incref(found);
     json_decref(done);
     return result;
+}
+
+/* By what the file is, not by its name: `..`, links and doubled slashes give it others. */
+bool xpd_output_allowed(const xpd_broker *b, uid_t uid, const json_t *scan, xpd_error *err)
+{
+    static const char *const members[] = {"inode", "bytes", "mtime_ns"};
+    const json_t *found = json_object_get(scan, "replaces");
+
+    for (size_t i = 0; json_is_object(found) && i < b->jobs.count; i++) {
+        const xpd_job *job = b->jobs.items[i];
+        size_t same = 0;
+        if (job->uid == uid || !json_is_object(job->result))
+            continue;
+        while (same < 3 && json_equal(json_object_get(found, members[same]),
+                                      json_object_get(job->result, members[same])))
+            same++;
+        if (same == 3)
+            return xpd_fail(err, XPP_FAULT_OUTPUT, "/output/path",
+                            "output.path names the result of another user's job; choose another");
+    }
+    return true;
 }
 
 static void resume_job(xpd_broker *b, xpd_job *job)

@@ -158,7 +158,8 @@ static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
         leave(run, XPD_JOB_FAILED, "internal", "the reader gave no positions");
     } else if (!run->b->worker->ready) {
         leave(run, XPD_JOB_QUEUED, "", "the worker was replaced while the scan was read");
-    } else if (!xpd_admit(&run->choice, run->decoded, scan->body, scan->fds[positions], NULL,
+    } else if (!xpd_output_allowed(run->b, run->job->uid, scan->body, &err) ||
+               !xpd_admit(&run->choice, run->decoded, scan->body, scan->fds[positions], NULL,
                           &err)) {
         leave_error(run, &err);
     } else if (!send_start(run, scan)) {

@@ -131,6 +131,7 @@ static void verdict(xpd_submission *s)
     json_t *scan = s->scan ? json_deep_copy(s->scan) : json_null();
     json_object_del(scan, "arrays");
     json_object_del(scan, "file");
+    json_object_del(scan, "replaces");
     xpd_reply_json(s->r, MHD_HTTP_OK,
                    json_pack("{s:b, s:O, s:o, s:o}", "admitted", 1, "job", s->resolved, "scan",
                              scan, "devices", s->verdict ? json_incref(s->verdict) : json_array()));
@@ -161,7 +162,8 @@ static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
     if (positions < 0) {
         xpd_fail(&err, XPP_FAULT_INTERNAL, "", "the reader gave no positions");
         finish_error(s, &err);
-    } else if (!xpd_admit(&s->choice, s->decoded, scan->body, scan->fds[positions], &s->verdict,
+    } else if (!xpd_output_allowed(s->b, s->r->caller.uid, scan->body, &err) ||
+               !xpd_admit(&s->choice, s->decoded, scan->body, scan->fds[positions], &s->verdict,
                           &err)) {
         finish_error(s, &err);
     } else {

@@ -56,13 +56,14 @@ static xpe_status check_folder(const char *path, const xpe_roots *roots, xpe_err
     return XPE_OK;
 }
 
-xpe_status xpd_output_check(const char *path, bool overwrite, const xpe_roots *write_roots,
-                            xpe_error *err)
+xpe_status xpd_output_check(xpd_output_file *found, const char *path, bool overwrite,
+                            const xpe_roots *write_roots, xpe_error *err)
 {
     struct stat s;
     char text[256];
     xpe_status st = check_folder(path, write_roots, err);
 
+    *found = (xpd_output_file){0};
     if (st != XPE_OK)
         return st;
     if (lstat(path, &s) != 0) {
@@ -81,5 +82,7 @@ xpe_status xpd_output_check(const char *path, bool overwrite, const xpe_roots *w
         return refuse(
             err, path,
             "the file there is not a result of a reconstruction, and only such are replaced");
+    *found = (xpd_output_file){true, (int64_t)s.st_ino, (int64_t)s.st_size,
+                               (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec};
     return XPE_OK;
 }

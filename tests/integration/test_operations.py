@@ -3,6 +3,7 @@
 A system daemon, not one of `--user`, in a private folder: paths of the manual are put below it.
 """
 
+import hashlib
 import os
 import pathlib
 import re
@@ -105,6 +106,33 @@ def test_the_configuration_and_the_token_of_the_manual_work(site, system, scan_f
     assert daemon.admin.get("/readyz").status == daemon.admin.get("/livez").status == 200
     assert daemon.runtime.joinpath("api.sock").stat().st_mode & 0o777 == 0o660
     assert daemon.runtime.joinpath("admin.sock").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_result_of_another_user_is_replaced_under_none_of_its_names(site, system, scan_file):
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not installed")
+    token = make_token(site)
+    with open(pathlib.Path(site.folders["/etc/xptycho"], "tokens"), "a", encoding="ascii") as f:
+        f.write(f"other:65534:{hashlib.sha256(b'of another user').hexdigest()}\n")
+    scan = shutil.copy(scan_file, site.folders["/data/scans"])
+    results = pathlib.Path(site.folders["/data/results"])
+    (results / "link").symlink_to(".")
+    daemon = system()
+    mine, other = xptychod.Api(daemon.ready["http"], token), xptychod.Api(daemon.ready["http"], "of another user")
+    job = mine.submit(job_of(scan, output={"path": str(results / "r.h5")}))
+    assert mine.finish(job["id"])["state"] == "succeeded"
+    before = (results / "r.h5").read_bytes()
+    for name in ("r.h5", "./r.h5", "../results/r.h5", "link/r.h5"):
+        again = job_of(scan, output={"path": f"{results}/{name}", "overwrite": True})
+        response = other.post("/v1/jobs", again)
+        assert (response.status, response.json()["type"]) == (422, "urn:xptychod:problem:output"), (name, response)
+        assert [e["pointer"] for e in response.json()["errors"]] == ["/output/path"]
+        response = other.post("/v1/jobs?probe=async", again)
+        if response.status == 201:
+            assert other.finish(response.json()["id"])["reason"] == "output"
+        assert (results / "r.h5").read_bytes() == before
+    response = mine.post("/v1/jobs?dry_run=true", job_of(scan, output={"path": f"{results}/link/r.h5", "overwrite": True}))
+    assert response.status == 200 and "replaces" not in response.json()["scan"]
 
 
 def test_the_configuration_that_is_installed_starts_a_closed_service(tmp_path):

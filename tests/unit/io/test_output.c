@@ -27,9 +27,11 @@ static int tear_down(void **state)
 
 static void refused(const char *name, bool overwrite, const xpe_roots *roots, const char *word)
 {
+    xpd_output_file found;
     xpe_error err;
 
-    assert_int_equal(xpd_output_check(name, overwrite, roots, &err), XPE_INVALID);
+    assert_int_equal(xpd_output_check(&found, name, overwrite, roots, &err), XPE_INVALID);
+    assert_false(found.exists);
     assert_string_equal(err.pointer, "/output/path");
     assert_non_null(strstr(err.text, word));
 }
@@ -38,11 +40,13 @@ static void a_free_name_in_a_write_root_is_good_and_stays_free(void **state)
 {
     const char *const folders[] = {folder};
     const xpe_roots roots = {folders, 1};
+    xpd_output_file found;
     xpe_error err;
 
     (void)state;
-    assert_int_equal(xpd_output_check(path, false, &roots, &err), XPE_OK);
-    assert_int_equal(xpd_output_check(path, true, NULL, &err), XPE_OK);
+    assert_int_equal(xpd_output_check(&found, path, false, &roots, &err), XPE_OK);
+    assert_int_equal(xpd_output_check(&found, path, true, NULL, &err), XPE_OK);
+    assert_false(found.exists);
     assert_int_equal(temporary_count(folder), 0);
 }
 
@@ -81,8 +85,10 @@ static void a_folder_without_permission_is_refused(void **state)
 
 static void only_results_are_replaced_and_only_on_request(void **state)
 {
+    xpd_output_file found;
     xpe_written written;
     xpe_error err;
+    char detour[600];
     sample s;
     int fd = open(path, O_CREAT | O_WRONLY, 0600);
 
@@ -94,7 +100,15 @@ static void only_results_are_replaced_and_only_on_request(void **state)
     sample_make(&s);
     assert_int_equal(xpe_result_write(&written, path, true, &s.result, &err), XPE_OK);
     refused(path, false, NULL, "exists");
-    assert_int_equal(xpd_output_check(path, true, NULL, &err), XPE_OK);
+    assert_int_equal(xpd_output_check(&found, path, true, NULL, &err), XPE_OK);
+    assert_true(found.exists);
+    assert_int_equal(found.inode, written.inode);
+    assert_int_equal(found.bytes, written.bytes);
+    assert_int_equal(found.mtime_ns, written.mtime_ns);
+    /* another name of the same file */
+    snprintf(detour, sizeof detour, "%s/./%s", folder, strrchr(path, '/') + 1);
+    assert_int_equal(xpd_output_check(&found, detour, true, NULL, &err), XPE_OK);
+    assert_int_equal(found.inode, written.inode);
 }
 
 int main(void)
