@@ -24,7 +24,7 @@ XPE_HD int32_t xpe_order_bits(float x)
 /* The larger of two, and a NaN if there is one. */
 XPE_HD double xpe_larger(double a, double b)
 {
-    return b <= a ? a : b;
+    return a > b || a != a ? a : b;
 }
 
 #endif
