@@ -339,9 +339,12 @@ static void check_unique(xpp_check *check, const xpp_rule *rule, const json_t *v
     for (size_t i = 1; i < json_array_size(value); i++)
         for (size_t j = 0; j < i; j++)
             if (same(json_array_get(value, i), json_array_get(value, j))) {
+                const json_t *twice = json_array_get(value, i);
+                const number_text number = show_number(json_number_value(twice));
+
                 xpp_check_fail(check, &(xpp_place){at, NULL, i},
-                               "%s has this value at index %zu already; each may stand once",
-                               name_of(rule), j);
+                               "%s has %s at index %zu already; each may stand once", name_of(rule),
+                               json_is_number(twice) ? number.text : "this value", j);
                 break;
             }
 }

@@ -397,7 +397,7 @@ static void refuses_a_schedule_past_the_stage_and_duplicates(void **state)
     refused(JOB("'recon':[{},{'iterations':9,'mode_schedule':[3,10]}]"), "/recon/1/mode_schedule/1",
             "10 of a stage of 9");
     refused(STAGE("'mode_schedule':[3,4,3]"), "/recon/mode_schedule/2",
-            "has this value at index 0 already");
+            "mode_schedule has 3 at index 0 already");
     refused(STAGE("'mode_schedule':[3,3.0]"), "/recon/mode_schedule/1", "already");
 }
 
