@@ -436,5 +436,9 @@ xpe_run_stats xpe_run_get_stats(const xpe_run *run)
 
 const char *xpe_build_identity(void)
 {
-    return "xptychod " XPTYCHOD_VERSION ", " __VERSION__;
+#ifdef __clang__
+    return "xptychod " XPTYCHOD_VERSION ", " __VERSION__; /* names itself */
+#else
+    return "xptychod " XPTYCHOD_VERSION ", gcc " __VERSION__;
+#endif
 }

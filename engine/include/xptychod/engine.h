@@ -300,7 +300,7 @@ xpe_run_stats xpe_run_get_stats(const xpe_run *run);
 /* --------------------------------------------------------------------------------- building */
 
 const char *
-xpe_build_identity(void); /* version, compiler, backends: what bit-identity is promised for */
+xpe_build_identity(void); /* version and compiler: what bit-identity is promised for */
 
 #ifdef __cplusplus
 }
