@@ -1,7 +1,7 @@
 """Interrupted and taken up: the final object, probe and every data error are those of a run that was left alone, byte by byte.
 
 What interrupts: kill -9 of the worker, of the broker, of a foreground run; a stop of the service; a power failure, played by a
-copy of the state folder at a random moment.
+copy of the state folder at a random moment.  XPTYCHOD_RESUME_SEEDS asks for more of those moments than three.
 """
 
 import json
@@ -152,7 +152,7 @@ def test_stopped_service_saves_first(daemon, slow_scan_file, undisturbed):
     assert bits(daemon.api.show(job_id)["result"]["path"]) == undisturbed("two modes")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("XPTYCHOD_RESUME_SEEDS", "3"))))
 def test_power_failure(daemon, other_daemon, slow_scan_file, undisturbed, seed):
     """Files copied one after the other while the job runs, cut short at places, and started elsewhere."""
     chance = random.Random(seed)
@@ -241,6 +241,32 @@ def test_cancelled_job_leaves_no_checkpoint(daemon, slow_scan_file):
     assert daemon.api.post(f"/v1/jobs/{job_id}/cancel").status == 202
     assert daemon.api.finish(job_id)["state"] == "cancelled"
     assert checkpoints(daemon.state / "jobs" / job_id) == []
+
+
+def test_job_that_is_cancelled_while_it_waits_to_go_on_leaves_no_checkpoint(daemon, slow_scan_file):
+    job_id = daemon.api.submit(job_of(slow_scan_file, recon={"iterations": 100000}))["id"]
+    daemon.api.wait_for_event(job_id, at_iteration(0, 3))
+    before = daemon.api.submit(job_of(slow_scan_file, recon={"iterations": 100000}, priority=9))["id"]
+    daemon.kill_worker()
+    daemon.api.wait_for_iteration(before, 1)
+    assert daemon.api.show(job_id)["state"] == "queued" and checkpoints(daemon.state / "jobs" / job_id)
+    assert daemon.api.post(f"/v1/jobs/{job_id}/cancel").status == 202
+    daemon.api.finish(job_id)
+    assert checkpoints(daemon.state / "jobs" / job_id) == []
+    daemon.api.post(f"/v1/jobs/{before}/cancel")
+    daemon.api.finish(before)
+
+
+def test_worker_that_is_asked_to_end_saves_first(daemon, slow_scan_file, undisturbed):
+    job = job_of(slow_scan_file, "known", checkpoint_every_s=3600)
+    job_id = daemon.api.submit(job)["id"]
+    daemon.api.wait_for_iteration(job_id, 10)
+    os.kill(daemon.pid_of("xptycho-worker"), signal.SIGTERM)
+    events = daemon.api.events(job_id)
+    kept = [e["iter"] for e in events if e["type"] == "checkpoint"]
+    assert len(kept) == 1 and [e["from_iter"] for e in events if e["type"] == "resumed"] == kept
+    check_log(events, job)
+    assert bits(daemon.api.show(job_id)["result"]["path"]) == undisturbed("known")
 
 
 # --------------------------------------------------------------------------------- the foreground
