@@ -57,10 +57,10 @@ static int take(json_t *entries, json_t *errors, const json_t *wish, size_t inde
     snprintf(name, sizeof name, "array%zu", index);
     if (!path)
         st = xpe_fail(&err, XPE_INVALID, pointer, "array %zu has no path", index);
-    else
-        st = read_array(&array, path, dataset, probe, roots, pointer, &err);
+    else /* no pointer there: the sentence is for a person, who gave files and no document */
+        st = read_array(&array, path, dataset, probe, roots, "", &err);
     if (st == XPE_OK && !probe)
-        st = xpe_array_place_read(&place, path, array.dataset, roots, pointer, &err);
+        st = xpe_array_place_read(&place, path, array.dataset, roots, "", &err);
     if (st == XPE_OK) {
         fd = xpd_memory_copy(name, array.data, array.shape[0] * array.shape[1] * array.shape[2] * 8,
                              &err);

@@ -51,7 +51,9 @@ static const char help[] =
     "  --distance-m D       object to detector; default 2\n"
     "  --pitch-m P          detector pixel; default 75e-6\n"
     "  --seed S             of noise, jitter and object; default 1\n"
-    "  --json               the figures as JSON\n";
+    "  --json               the figures as JSON\n"
+    "\n"
+    "Exit codes: 0 success, 2 usage, 3 refused (a file that exists, a disk that is full), 4 failed.\n";
 
 typedef struct settings {
     const char *output, *pattern;
@@ -238,20 +240,21 @@ static bool settings_read(settings *s, int argc, char **argv, int *code)
         }
         if (!take(s, flag, optarg)) {
             fprintf(stderr,
-                    "--%s: '%s' is not a value that it can have; see xptycho simulate --help\n",
+                    "xptycho simulate: --%s: '%s' is not a value that it can have; see xptycho "
+                    "simulate --help\n",
                     options[index].name, optarg);
             return false;
         }
     }
     if (!s->output || optind != argc) {
-        fputs(s->output ? "xptycho simulate takes flags only\n"
+        fputs(s->output ? "xptycho simulate: it takes flags only\n"
                         : "xptycho simulate: --output FILE is missing\n",
               stderr);
         return false;
     }
     if (s->grid_given && (s->positions > 0 || (s->pattern && strcmp(s->pattern, "spiral") == 0))) {
-        fputs("--grid is for a grid of its own size; --positions and --pattern spiral go without "
-              "it\n",
+        fputs("xptycho simulate: --grid is for a grid of its own size; --positions and --pattern "
+              "spiral go without it\n",
               stderr);
         return false;
     }
@@ -268,6 +271,7 @@ static void refuse(int *count, const char *format, ...)
 {
     va_list arguments;
 
+    fputs("xptycho simulate: ", stderr);
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
     va_end(arguments);
@@ -567,10 +571,10 @@ int xpd_simulate_main(int argc, char **argv)
     if (!settings_read(&s.set, argc, argv, &code))
         return code;
     if (!optics_make(&s) || !settings_check(&s))
-        return XPD_EXIT_REFUSED;
+        return XPD_EXIT_USAGE;
     if (!xpd_path_absolute(path, sizeof path, s.set.output)) {
-        fprintf(stderr, "--output: '%s' is too long\n", s.set.output);
-        return XPD_EXIT_REFUSED;
+        fprintf(stderr, "xptycho simulate: --output: '%s' is too long\n", s.set.output);
+        return XPD_EXIT_USAGE;
     }
     st = place(&s, &err);
     if (st == XPE_OK)

@@ -55,6 +55,24 @@ def nrmse(result, scan):
     return json.loads(done.stdout)
 
 
+# ------------------------------------------------------------------------------------- simulate
+
+
+def test_simulate_tells_a_wrong_flag_from_a_file_that_exists(simulated, tmp_path):
+    scan, _ = simulated
+    for flags in (("--frames-side", "127"), ("--frames-side", "x"), ("--modes", "0"), ("--grid", "0x3"), ("--step", "1000"),
+                  ("--jitter", "1000"), ("--defocus-m", "1"), ("--object", "moon"), ("--pattern", "line"), ("--photons", "-1"),
+                  ("--grid", "3x3", "--positions", "9"), ("stray",), ("--wrong",)):
+        done = worker("simulate", "--output", tmp_path / "none.h5", *flags)
+        assert done.returncode == USAGE and "simulate" in done.stderr, (flags, done)
+    assert worker("simulate").returncode == USAGE
+    assert not (tmp_path / "none.h5").exists()
+    before = scan.read_bytes()
+    done = worker("simulate", "--output", scan)
+    assert done.returncode == REFUSED and "exists" in done.stderr, done
+    assert scan.read_bytes() == before
+
+
 # ------------------------------------------------------------------------------------------ run
 
 
@@ -394,6 +412,7 @@ def test_compare_refuses_what_it_cannot_read(simulated, tmp_path):
     scan, _ = simulated
     (tmp_path / "text.h5").write_text("no HDF5")
     for arguments, said in (((scan, tmp_path / "none.h5"), "does not exist"),
+                            ((scan, tmp_path / "none.h5"), f"file '{tmp_path}/none.h5': "),
                             ((scan, tmp_path / "text.h5"), "HDF5"),
                             ((scan, f"{scan}:/truth/nothing"), "/truth/nothing")):
         done = worker("compare", *arguments)
