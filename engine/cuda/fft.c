@@ -162,17 +162,16 @@ bool xpe_cuda_fft_run(xpe_team *team, int device, xpe_c32 *field, int modes, int
         }                                                                                          \
     } while (0)
 
-/* Whether the event happens before patience ends. */
-static bool comes_back(cudaEvent_t event)
+/* What becomes of the event before patience ends; cudaErrorNotReady: the device does not come back. */
+static cudaError_t outcome(cudaEvent_t event)
 {
     double begin = xpe_cuda_clock();
     cudaError_t rc;
 
-    while ((rc = cudaEventQuery(event)) == cudaErrorNotReady && xpe_cuda_clock() - begin < xpe_cuda_patience_s) {
-        (void)cudaGetLastError();
+    while ((rc = cudaEventQuery(event)) == cudaErrorNotReady && xpe_cuda_clock() - begin < xpe_cuda_patience_s)
         (void)sched_yield();
-    }
-    return rc == cudaSuccess;
+    (void)cudaGetLastError();
+    return rc;
 }
 
 void xpe_cuda_fft_host_on(int id)
@@ -186,8 +185,9 @@ xpe_status xpe_cuda_fft_host(xpe_c64 *field, int64_t n, int sign, xpe_error *err
     cudaStream_t stream = NULL;
     cudaEvent_t event = NULL;
     void *host = NULL, *data = NULL, *area = NULL;
-    bool back = true;
+    bool back = true; /* else nothing may be freed: that would wait for ever */
     xpe_status st = XPE_OK;
+    cudaError_t rc;
     plan *p;
 
     XPE_TRY(find(&p, host_device, n, 1, CUFFT_Z2Z, err));
@@ -204,8 +204,10 @@ xpe_status xpe_cuda_fft_host(xpe_c64 *field, int64_t n, int sign, xpe_error *err
     HOST_TRY("cufftExecZ2Z", cufftExecZ2Z(p->handle, data, data, sign < 0 ? CUFFT_FORWARD : CUFFT_INVERSE));
     HOST_TRY("cudaMemcpyAsync", cudaMemcpyAsync(host, data, bytes, cudaMemcpyDeviceToHost, stream));
     HOST_TRY("cudaEventRecord", cudaEventRecord(event, stream));
-    back = comes_back(event);
+    rc = outcome(event);
+    back = rc != cudaErrorNotReady;
     HOST_TRY("the device has not come back", !back);
+    HOST_TRY("cudaEventQuery", rc);
     memcpy(field, host, bytes);
 done:
     if (back && area)
