@@ -290,7 +290,8 @@ static void drop_pages(void *input)
     xpd_input_drop_pages(input);
 }
 
-/* What the checkpoint has of a later stage is its probe, positions and grid; the object is in the state of the run. */
+/* What the checkpoint has of a later stage is its probe, positions and grid; the object is in the
+ * state of the run. */
 static xpe_status stage_begin(session *s, const xpe_stage *stage, xpe_error *err)
 {
     xpe_problem_desc desc = s->work->input.desc;
@@ -346,7 +347,8 @@ static void report_emit(session *s, const xpe_report *r)
 
 static void report_diverged(session *s)
 {
-    xpe_report report = {.iteration = s->last_iteration + 1, .data_error = NAN, .modes = xpe_run_modes(s->run)};
+    xpe_report report = {
+        .iteration = s->last_iteration + 1, .data_error = NAN, .modes = xpe_run_modes(s->run)};
 
     report_emit(s, &report);
 }
@@ -355,7 +357,8 @@ static xpe_status report_keep(session *s, const xpe_report *report, xpe_error *e
 {
     s->last_iteration = report->iteration;
     s->final.seconds += report->seconds;
-    if (!xpd_final_add_error(&s->final, report->data_error) || !xpd_keep_note(&s->keep, report, xpe_run_held(s->run)))
+    if (!xpd_final_add_error(&s->final, report->data_error) ||
+        !xpd_keep_note(&s->keep, report, xpe_run_held(s->run)))
         return xpe_fail(err, XPE_NO_MEMORY, "", "no host memory for the data errors");
     report_emit(s, report);
     return XPE_OK;
@@ -370,7 +373,8 @@ static xpe_status boundary(session *s, bool leave, xpe_error *err)
     }
     if (leave && (xpe_run_held(s->run) || !s->keep.folder)) {
         s->left = true;
-        return xpe_fail(err, XPE_CANCELLED, "", "left after iteration %d of stage %d", s->last_iteration, s->stage);
+        return xpe_fail(err, XPE_CANCELLED, "", "left after iteration %d of stage %d",
+                        s->last_iteration, s->stage);
     }
     picture_maybe(s);
     return XPE_OK;
@@ -414,7 +418,8 @@ static xpe_status take_up(session *s, xpe_error *err)
         xpd_keep_tell(&s->keep);
     }
     if (!s->announced)
-        xpd_emit(s->events, json_pack("{s:s, s:s, s:s, s:s}", "type", "state", "state", "running", "reason", "", "detail", ""));
+        xpd_emit(s->events, json_pack("{s:s, s:s, s:s, s:s}", "type", "state", "state", "running",
+                                      "reason", "", "detail", ""));
     s->announced = true;
     if (s->keep.found) {
         xpd_keep_retell(&s->keep);
@@ -445,8 +450,8 @@ static xpe_status stage_run(session *s, int index, bool last, xpe_error *err)
         if (leaves_a_state(st) && s->final.error_count > 0 && !s->left)
             kept = collect(s, st == XPE_OK && stage.algorithm == XPE_REFINE_POSITIONS,
                            st == XPE_OK ? err : NULL);
-        if (s->work->folder && kept == XPE_OK && leaves_a_state(st) && s->final.error_count > 0 && !s->left &&
-            (last || st != XPE_OK)) {
+        if (s->work->folder && kept == XPE_OK && leaves_a_state(st) && s->final.error_count > 0 &&
+            !s->left && (last || st != XPE_OK)) {
             xpd_writer_wait(s->writer); /* the last picture is never the one that is skipped */
             picture_post(s);
         }
@@ -551,7 +556,8 @@ void xpd_work_execute(xpd_outcome *out, const xpd_work *work, xpd_control *contr
     if (st == XPE_OK)
         st = stages_run(&s, &err);
     if (s.not_taken_up) {
-        xpd_emit_text(events, "warning", "the checkpoint could not be taken up, the job begins anew: %s", err.text);
+        xpd_emit_text(events, "warning",
+                      "the checkpoint could not be taken up, the job begins anew: %s", err.text);
         xpd_final_release(&s.final);
         xpd_keep_forget(&s.keep);
         err = (xpe_error){0};

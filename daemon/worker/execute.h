@@ -16,7 +16,7 @@ typedef struct xpd_work {
     xpd_input input; /* owned */
     char *output_path; /* owned */
     bool overwrite;
-    char *folder; /* of the previews, owned; NULL = none */
+    char *folder;      /* of the previews, owned; NULL = none */
     char *checkpoints; /* folder of the checkpoints, owned; NULL = none */
     bool logged;       /* folder has the log of the job's events; it is a job of a service */
 } xpd_work;
@@ -49,8 +49,9 @@ typedef struct xpd_outcome {
     const char *state; /* "succeeded", "failed", "cancelled" */
     const char *reason;
     char detail[640];
-    bool fatal;      /* a device is lost: this process should be replaced */
-    bool left;       /* interrupted on request, not ended: it goes on elsewhere, from its checkpoint if `kept` */
+    bool fatal; /* a device is lost: this process should be replaced */
+    bool left;  /* interrupted on request, not ended: it goes on elsewhere, from its checkpoint if
+                   `kept` */
     bool kept;
     json_t *result;  /* owned, NULL = none */
     json_t *problem; /* owned: a problem document where the engine refused, else NULL */

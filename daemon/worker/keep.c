@@ -1,10 +1,11 @@
-/* A checkpoint costs what it takes to write it and the pass over the frames that a held step leaves to the next one; both are
- * measured, and the next one is due when they are at most XPD_KEEP_SHARE of the time between.  The first one
- * is put off by an estimate of what it will take.
+/* A checkpoint costs what it takes to write it and the pass over the frames that a held step leaves
+ * to the next one; both are measured, and the next one is due when they are at most XPD_KEEP_SHARE
+ * of the time between.  The first one is put off by an estimate of what it will take.
  *
- * The log of a job's events and its checkpoints are written by two processes and lost separately: a killed worker
- * takes the events of its last 50 ms with it, a power failure the last lines of the log.  So whoever goes on from a checkpoint looks
- * into the log and tells again what is missing there: the checkpoint has error, modes and seconds of every iteration. */
+ * The log of a job's events and its checkpoints are written by two processes and lost separately: a
+ * killed worker takes the events of its last 50 ms with it, a power failure the last lines of the
+ * log.  So whoever goes on from a checkpoint looks into the log and tells again what is missing
+ * there: the checkpoint has error, modes and seconds of every iteration. */
 #include "keep.h"
 
 #include "execute.h"
@@ -46,7 +47,8 @@ static void hash_scan(uint8_t *out, const xpd_input *input)
 {
     const xpe_problem_desc *d = &input->desc;
     const xpe_scan *scan = &d->scan;
-    const double numbers[] = {scan->wavelength_m, scan->detector_distance_m, scan->detector_pitch_m, scan->saturation};
+    const double numbers[] = {scan->wavelength_m, scan->detector_distance_m, scan->detector_pitch_m,
+                              scan->saturation};
     int64_t frame = scan->n * scan->n;
     struct sha256_ctx hash;
 
@@ -54,14 +56,16 @@ static void hash_scan(uint8_t *out, const xpd_input *input)
     hash_text(&hash, input->sha256);
     hash_text(&hash, xpe_type_name(scan->type));
     if (strlen(input->sha256) != 2 * XPE_CHECKPOINT_HASH) {
-        hash_array(&hash, scan->frames, scan->num_frames * frame * (int64_t)xpe_type_size(scan->type));
+        hash_array(&hash, scan->frames,
+                   scan->num_frames * frame * (int64_t)xpe_type_size(scan->type));
         hash_array(&hash, scan->positions, scan->num_frames * 2 * (int64_t)sizeof *scan->positions);
     }
     sha256_update(&hash, sizeof numbers, (const uint8_t *)numbers);
     hash_array(&hash, scan->mask, scan->mask_frames * frame);
     hash_array(&hash, d->probe, d->probe_count * frame * (int64_t)sizeof *d->probe);
     hash_array(&hash, d->init_probe, d->init_probe_count * frame * (int64_t)sizeof *d->init_probe);
-    hash_array(&hash, d->init_object, d->init_object_shape[0] * d->init_object_shape[1] * (int64_t)sizeof *d->init_object);
+    hash_array(&hash, d->init_object,
+               d->init_object_shape[0] * d->init_object_shape[1] * (int64_t)sizeof *d->init_object);
     sha256_digest(&hash, XPE_CHECKPOINT_HASH, out);
 }
 
@@ -69,7 +73,8 @@ static void hash_scan(uint8_t *out, const xpd_input *input)
 static bool hash_recon(uint8_t *out, const xpp_job *job)
 {
     json_t *resolved = xpp_job_resolved(job->doc);
-    json_t *part = json_pack("{s:O?, s:O?}", "model", json_object_get(resolved, "model"), "recon", json_object_get(resolved, "recon"));
+    json_t *part = json_pack("{s:O?, s:O?}", "model", json_object_get(resolved, "model"), "recon",
+                             json_object_get(resolved, "recon"));
     char *text = part ? json_dumps(part, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     struct sha256_ctx hash;
 
@@ -84,7 +89,8 @@ static bool hash_recon(uint8_t *out, const xpp_job *job)
     return text != NULL;
 }
 
-/* "cpu: AMD EPYC, avx2 loops" of "AMD EPYC, 2 threads, avx2 loops": the number of threads decides no bit. */
+/* "cpu: AMD EPYC, avx2 loops" of "AMD EPYC, 2 threads, avx2 loops": the number of threads decides
+ * no bit. */
 static void device_text(char *out, size_t size, const xpd_devices *devices)
 {
     char model[96], *thread, *comma;
@@ -100,7 +106,8 @@ static void device_text(char *out, size_t size, const xpd_devices *devices)
         if (comma)
             memmove(comma, after, strlen(after) + 1);
     }
-    snprintf(out, size, "%.*s: %.80s", (int)strcspn(devices->name[0], ":"), devices->name[0], model);
+    snprintf(out, size, "%.*s: %.80s", (int)strcspn(devices->name[0], ":"), devices->name[0],
+             model);
 }
 
 /* -------------------------------------------------------------------------------- what is told */
@@ -169,7 +176,8 @@ void xpd_keep_tell(const xpd_keep *keep)
     int stage, iteration;
 
     place_of(keep->work->job, keep->told, &stage, &iteration);
-    xpd_emit(keep->events, json_pack("{s:s, s:i, s:i}", "type", "resumed", "from_iter", iteration, "stage", stage));
+    xpd_emit(keep->events, json_pack("{s:s, s:i, s:i}", "type", "resumed", "from_iter", iteration,
+                                     "stage", stage));
 }
 
 void xpd_keep_retell(const xpd_keep *keep)
@@ -181,8 +189,10 @@ void xpd_keep_retell(const xpd_keep *keep)
         int stage, iteration;
 
         place_of(keep->work->job, i + 1, &stage, &iteration);
-        xpd_emit(keep->events, json_pack("{s:s, s:i, s:i, s:o, s:i, s:f}", "type", "iter", "stage", stage, "iter", iteration, "data_error",
-                                         xpp_number(r->data_error), "modes", r->modes, "seconds", (double)r->seconds));
+        xpd_emit(keep->events,
+                 json_pack("{s:s, s:i, s:i, s:o, s:i, s:f}", "type", "iter", "stage", stage, "iter",
+                           iteration, "data_error", xpp_number(r->data_error), "modes", r->modes,
+                           "seconds", (double)r->seconds));
     }
 }
 
@@ -195,7 +205,8 @@ static void say(void *arg, const char *text)
     xpd_emit_text(keep->events, "warning", "%s", text);
 }
 
-/* A whole checkpoint whose place this job does not have would be a defect of the hash; it is not used. */
+/* A whole checkpoint whose place this job does not have would be a defect of the hash; it is not
+ * used. */
 static bool placed(const xpd_work *work, const xpe_checkpoint *c)
 {
     int stage, iteration;
@@ -205,7 +216,8 @@ static bool placed(const xpd_work *work, const xpe_checkpoint *c)
            (stage == 0 || work->input.desc.probe || c->start_probe);
 }
 
-xpe_status xpd_keep_open(xpd_keep *keep, const xpd_work *work, const xpd_devices *devices, const xpd_events *events, xpe_error *err)
+xpe_status xpd_keep_open(xpd_keep *keep, const xpd_work *work, const xpd_devices *devices,
+                         const xpd_events *events, xpe_error *err)
 {
     bool foreign;
     xpe_status st;
@@ -225,9 +237,13 @@ xpe_status xpd_keep_open(xpd_keep *keep, const xpd_work *work, const xpd_devices
     if (st == XPE_OK && keep->found && !placed(work, xpe_checkpoint_head(keep->found)))
         xpd_keep_forget(keep);
     if (st == XPE_OK && !keep->found && foreign && !work->logged)
-        return xpe_fail(err, XPE_INVALID, "", "'%.200s' holds checkpoints of another job; name another folder, or delete them", keep->folder);
+        return xpe_fail(
+            err, XPE_INVALID, "",
+            "'%.200s' holds checkpoints of another job; name another folder, or delete them",
+            keep->folder);
     if (keep->found) {
-        int64_t all = xpe_checkpoint_head(keep->found)->record_count, told = work->logged ? told_in_log(work) : all;
+        int64_t all = xpe_checkpoint_head(keep->found)->record_count,
+                told = work->logged ? told_in_log(work) : all;
 
         keep->told = told < all ? told : all;
         keep->slot = 1 - xpe_checkpoint_slot(keep->found);
@@ -282,14 +298,17 @@ xpe_status xpd_keep_restore(xpd_keep *keep, xpd_final *final, xpe_error *err)
     bool good = true;
 
     for (int64_t i = 0; i < c->record_count; i++)
-        good = good && records_add(keep, &c->records[i]) && xpd_final_add_error(final, c->records[i].data_error);
+        good = good && records_add(keep, &c->records[i]) &&
+               xpd_final_add_error(final, c->records[i].data_error);
     final->grid = c->grid;
     final->modes = c->start_modes;
     final->seconds = c->seconds;
     final->positions = copy_of(c->positions, frames * 2 * sizeof *c->positions, &good);
     final->gain = copy_of(c->gain, frames * sizeof *c->gain, &good);
-    final->probe = copy_of(c->start_probe, (size_t)(c->start_modes * c->n * c->n) * sizeof *c->start_probe, &good);
-    return good ? XPE_OK : xpe_fail(err, XPE_NO_MEMORY, "", "no host memory for what a checkpoint carries");
+    final->probe = copy_of(c->start_probe,
+                           (size_t)(c->start_modes * c->n * c->n) * sizeof *c->start_probe, &good);
+    return good ? XPE_OK
+                : xpe_fail(err, XPE_NO_MEMORY, "", "no host memory for what a checkpoint carries");
 }
 
 /* ------------------------------------------------------------------------------------- saving */
@@ -302,7 +321,8 @@ static int64_t state_bytes(const xpd_keep *keep, bool known, int64_t modes)
 
     if (known)
         return h->num_frames * frame * c32 + pixels * (2 * c32 + 24 * modes) + modes * frame * c32;
-    return h->num_frames * frame * c32 * (1 + modes) + pixels * 2 * c32 + modes * frame * (2 * c32 + 4);
+    return h->num_frames * frame * c32 * (1 + modes) + pixels * 2 * c32 +
+           modes * frame * (2 * c32 + 4);
 }
 
 static double interval(const xpd_keep *keep)
@@ -318,7 +338,8 @@ void xpd_keep_stage(xpd_keep *keep, const xpe_grid *grid, bool known)
         return;
     keep->head.grid = *grid;
     if (!keep->begun) {
-        keep->cost = (double)state_bytes(keep, known, keep->work->job->model.probe_modes) / DISK_BYTES_S;
+        keep->cost =
+            (double)state_bytes(keep, known, keep->work->job->model.probe_modes) / DISK_BYTES_S;
         keep->due = xpd_now() + interval(keep);
         keep->begun = true;
     }
@@ -333,7 +354,8 @@ bool xpd_keep_due(const xpd_keep *keep, bool asked)
 
 bool xpd_keep_note(xpd_keep *keep, const xpe_report *report, bool held)
 {
-    const xpe_checkpoint_record record = {report->data_error, (float)report->seconds, report->modes};
+    const xpe_checkpoint_record record = {report->data_error, (float)report->seconds,
+                                          report->modes};
 
     if (!keep->folder)
         return true;
@@ -342,7 +364,8 @@ bool xpd_keep_note(xpd_keep *keep, const xpe_report *report, bool held)
         if (keep->wait_failed <= 0.0)
             keep->due = keep->saved_at + interval(keep);
     } else if (!keep->owed && !held) {
-        keep->usual = keep->usual > 0.0 ? 0.9 * keep->usual + 0.1 * report->seconds : report->seconds;
+        keep->usual =
+            keep->usual > 0.0 ? 0.9 * keep->usual + 0.1 * report->seconds : report->seconds;
     }
     keep->owed = held;
     keep->held = report->seconds;
@@ -352,8 +375,9 @@ bool xpd_keep_note(xpd_keep *keep, const xpe_report *report, bool held)
 static xpe_status write_one(xpd_keep *keep, xpe_run *run, int64_t *bytes, xpe_error *err)
 {
     xpe_checkpoint_writer *writer = NULL;
-    xpe_status st = xpe_checkpoint_begin(&writer, keep->folder, keep->slot, &keep->head,
-                                         state_bytes(keep, keep->work->input.desc.probe != NULL, xpe_run_modes(run)), err);
+    xpe_status st = xpe_checkpoint_begin(
+        &writer, keep->folder, keep->slot, &keep->head,
+        state_bytes(keep, keep->work->input.desc.probe != NULL, xpe_run_modes(run)), err);
 
     if (st == XPE_OK)
         st = xpe_run_save(run, xpe_checkpoint_put, writer, err);
@@ -385,12 +409,14 @@ bool xpd_keep_save(xpd_keep *keep, xpe_run *run, int stage, int iteration, const
     if (st == XPE_OK) {
         keep->slot = 1 - keep->slot;
         keep->wait_failed = 0.0;
-        xpd_emit(keep->events, json_pack("{s:s, s:i, s:i, s:I, s:f}", "type", "checkpoint", "stage", stage, "iter", iteration, "bytes",
-                                         (json_int_t)bytes, "seconds", keep->cost));
+        xpd_emit(keep->events,
+                 json_pack("{s:s, s:i, s:i, s:I, s:f}", "type", "checkpoint", "stage", stage,
+                           "iter", iteration, "bytes", (json_int_t)bytes, "seconds", keep->cost));
     } else {
         keep->wait_failed = fmax(XPD_KEEP_LEAST_S, fmax(interval(keep), 2.0 * keep->wait_failed));
-        xpd_emit_text(keep->events, "warning", "no checkpoint after iteration %d of stage %d, the one before stays: %s", iteration, stage,
-                      err.text);
+        xpd_emit_text(keep->events, "warning",
+                      "no checkpoint after iteration %d of stage %d, the one before stays: %s",
+                      iteration, stage, err.text);
     }
     keep->due = keep->saved_at + (st == XPE_OK ? interval(keep) : keep->wait_failed);
     return st == XPE_OK;

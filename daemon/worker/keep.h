@@ -1,4 +1,5 @@
-/* Checkpoints of the job in hand: when one is due, writing it, finding one to go on from, telling of both. */
+/* Checkpoints of the job in hand: when one is due, writing it, finding one to go on from, telling
+ * of both. */
 #ifndef XPD_KEEP_H
 #define XPD_KEEP_H
 
@@ -16,14 +17,14 @@ struct xpd_devices;
 typedef struct xpd_keep {
     const struct xpd_work *work;
     const xpd_events *events;
-    const char *folder; /* NULL = no checkpoints */
+    const char *folder;           /* NULL = no checkpoints */
     xpe_checkpoint_reader *found; /* owned; what to go on from, or NULL */
     int64_t told; /* iterations of all stages that are in the job's log; of `found` at most */
     /* private */
-    xpe_checkpoint head; /* what this run is */
+    xpe_checkpoint head;            /* what this run is */
     xpe_checkpoint_record *records; /* [count] of all stages */
     int64_t count, room;
-    int slot; /* the next to be written */
+    int slot;             /* the next to be written */
     double due, saved_at; /* xpd_now() */
     double cost;          /* seconds that the last one took from the iterations */
     double wait_failed;   /* seconds until the next attempt after one that failed */
@@ -32,16 +33,18 @@ typedef struct xpd_keep {
     bool begun, owed;     /* due is set; the next step does what the held one left */
 } xpd_keep;
 
-/* Finds what there is to go on from.  Refuses (XPE_INVALID) where the folder is the caller's own and holds
- * checkpoints of another job. */
-XPE_MUST_CHECK xpe_status xpd_keep_open(xpd_keep *keep, const struct xpd_work *work, const struct xpd_devices *devices,
-                                        const xpd_events *events, xpe_error *err);
+/* Finds what there is to go on from.  Refuses (XPE_INVALID) where the folder is the caller's own
+ * and holds checkpoints of another job. */
+XPE_MUST_CHECK xpe_status xpd_keep_open(xpd_keep *keep, const struct xpd_work *work,
+                                        const struct xpd_devices *devices, const xpd_events *events,
+                                        xpe_error *err);
 void xpd_keep_close(xpd_keep *keep);
 /* What `found` carries becomes `final`: errors, positions, start of its stage. */
 XPE_MUST_CHECK xpe_status xpd_keep_restore(xpd_keep *keep, xpd_final *final, xpe_error *err);
 /* The state could not be taken up: begin anew. */
 void xpd_keep_forget(xpd_keep *keep);
-/* The events `resumed`, and the iterations after it that are in the checkpoint and not in the log. */
+/* The events `resumed`, and the iterations after it that are in the checkpoint and not in the log.
+ */
 void xpd_keep_tell(const xpd_keep *keep);
 void xpd_keep_retell(const xpd_keep *keep);
 

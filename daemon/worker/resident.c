@@ -6,8 +6,9 @@
  * The socket does not block: a broker that is slow to read fills `queue`, then the outbox, then the
  * engine waits; CANCEL and PING are still read meanwhile.
  *
- * QUIT (or SIGTERM) in the middle of a job lets it go on to the end of an iteration and writes a checkpoint, within
- * KEEP_S; no `done` is sent then, as the job is not done: the broker queues it again.
+ * QUIT (or SIGTERM) in the middle of a job lets it go on to the end of an iteration and writes a
+ * checkpoint, within KEEP_S; no `done` is sent then, as the job is not done: the broker queues it
+ * again.
  *
  * When the socket closes nobody will ask for the result again (the broker starts the job anew), so
  * the run is abandoned: cancelled, and no result is written over what a later attempt may write. */
@@ -54,8 +55,8 @@ typedef struct resident {
     /* control thread only */
     char id[XPP_JOB_ID_SIZE]; /* of the job in hand, "" = none */
     bool quit;                /* leave now */
-    double quit_at;           /* xpd_now() at which a job that is being left is left as it is; 0 = none is */
-    json_t *queue; /* array of [type, body]: messages that the socket has not taken yet */
+    double quit_at; /* xpd_now() at which a job that is being left is left as it is; 0 = none is */
+    json_t *queue;  /* array of [type, body]: messages that the socket has not taken yet */
     int exit_code;
 } resident;
 
@@ -323,7 +324,8 @@ static int timeout_ms(resident *r)
 /* A job that was to be left is: its last events are on their way, or its time is over. */
 static bool is_left(const resident *r)
 {
-    return r->quit_at > 0.0 && ((!r->id[0] && json_array_size(r->queue) == 0) || xpd_now() >= r->quit_at);
+    return r->quit_at > 0.0 &&
+           ((!r->id[0] && json_array_size(r->queue) == 0) || xpd_now() >= r->quit_at);
 }
 
 static void serve(resident *r)
@@ -372,7 +374,8 @@ static void *engine_main(void *argument)
             return NULL;
         xpd_work_execute(&outcome, work, &r->control, r->writer, &r->events);
         /* over and done with; where it is not, or on a lost device, somebody may go on from them */
-        if (work->checkpoints && !outcome.left && !outcome.fatal && !xpd_control_abandoned(&r->control))
+        if (work->checkpoints && !outcome.left && !outcome.fatal &&
+            !xpd_control_abandoned(&r->control))
             xpe_checkpoint_remove(work->checkpoints);
         pthread_mutex_lock(&r->lock);
         r->outcome = outcome;
@@ -407,7 +410,9 @@ static bool resident_init(resident *r, int socket)
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    *r = (resident){.socket = socket, .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)};
+    *r = (resident){.socket = socket,
+                    .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+                    .signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)};
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
     xpd_control_init(&r->control);
@@ -429,7 +434,7 @@ int xpd_resident_main(int socket)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write */
-    signal(SIGINT, SIG_IGN); /* of a terminal the broker was started on; the broker decides */
+    signal(SIGINT, SIG_IGN);  /* of a terminal the broker was started on; the broker decides */
     if (!resident_init(&r, socket)) {
         fprintf(stderr, "xptycho-worker: cannot serve descriptor %d\n", socket);
         return XPD_EXIT_UNEXPECTED;

@@ -29,7 +29,8 @@
 #include <unistd.h>
 
 static const char help[] =
-    "usage: xptycho run JOB.json [--output FILE] [--preview DIR] [--checkpoint DIR] [--json] [--quiet]\n"
+    "usage: xptycho run JOB.json [--output FILE] [--preview DIR] [--checkpoint DIR] [--json] "
+    "[--quiet]\n"
     "\n"
     "Reconstructs one job in the foreground, without a service, with your own permissions.\n"
     "JOB.json is the document that POST /v1/jobs takes; '-' reads it from standard input.\n"
@@ -38,13 +39,16 @@ static const char help[] =
     "  --output FILE   the result file, instead of the job's output.path\n"
     "  --overwrite     replace an earlier result\n"
     "  --preview DIR   keep pictures of object and probe there, renewed every preview_every_s\n"
-    "  --checkpoint DIR  keep the state there and go on from it where there is one; checkpoint_every_s\n"
-    "                  in the job says how often (absent: at least 30 s apart, 5 % of the time at most)\n"
+    "  --checkpoint DIR  keep the state there and go on from it where there is one; "
+    "checkpoint_every_s\n"
+    "                  in the job says how often (absent: at least 30 s apart, 5 % of the time at "
+    "most)\n"
     "  --json          events as lines of JSON, as GET /v1/jobs/ID/events gives them\n"
     "  --quiet         nothing but errors\n"
     "\n"
     "Ctrl-C cancels and keeps the last iteration as a partial result; twice leaves at once.\n"
-    "With --checkpoint, SIGUSR1 writes a checkpoint and goes on, SIGTERM writes one and leaves: the same\n"
+    "With --checkpoint, SIGUSR1 writes a checkpoint and goes on, SIGTERM writes one and leaves: "
+    "the same\n"
     "command then goes on from it, also after kill -9, and ends with the same bits.\n"
     "Exit codes: 0 success, 2 usage, 3 refused, 4 failed, 5 cancelled, 1 unexpected.\n";
 
@@ -174,7 +178,9 @@ static void print_end(printer *p, const xpd_outcome *o)
     if (strcmp(o->state, "failed") == 0)
         fprintf(stderr, "failed (%s): %s\n", o->reason, o->detail);
     else if (o->left)
-        fprintf(stderr, "%s, %s\n", o->detail, o->kept ? "with a checkpoint: the same command goes on from it" : "without a checkpoint");
+        fprintf(stderr, "%s, %s\n", o->detail,
+                o->kept ? "with a checkpoint: the same command goes on from it"
+                        : "without a checkpoint");
     else if (strcmp(o->state, "cancelled") == 0)
         fprintf(stderr, "cancelled%s\n", result ? "" : ", before an iteration was done");
 }
@@ -183,14 +189,11 @@ static void print_end(printer *p, const xpd_outcome *o)
 
 static bool arguments_read(arguments *a, int argc, char **argv, int *code)
 {
-    static const struct option options[] = {{"output", required_argument, NULL, 'o'},
-                                            {"overwrite", no_argument, NULL, 'w'},
-                                            {"preview", required_argument, NULL, 'p'},
-                                            {"checkpoint", required_argument, NULL, 'c'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"quiet", no_argument, NULL, 'q'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"output", required_argument, NULL, 'o'},  {"overwrite", no_argument, NULL, 'w'},
+        {"preview", required_argument, NULL, 'p'}, {"checkpoint", required_argument, NULL, 'c'},
+        {"json", no_argument, NULL, 'j'},          {"quiet", no_argument, NULL, 'q'},
+        {"help", no_argument, NULL, 'h'},          {0}};
     int option;
 
     *a = (arguments){0};
@@ -408,7 +411,8 @@ static int deadline_ms(const engine *e)
     return left <= 0.0 ? 0 : left > 1e6 ? 1000000000 : (int)(1000.0 * left) + 1;
 }
 
-/* SIGUSR1: a checkpoint.  SIGTERM where there are checkpoints: one more, and the end.  Else the end. */
+/* SIGUSR1: a checkpoint.  SIGTERM where there are checkpoints: one more, and the end.  Else the
+ * end. */
 static void on_signal(engine *e, int number, bool *asked)
 {
     bool kept = e->work->checkpoints != NULL;
@@ -466,7 +470,8 @@ static int reconstruct(const xpd_work *work, printer *p, const xpd_events *event
     int code = XPD_EXIT_UNEXPECTED;
 
     xpd_control_init(&e.control);
-    if (!e.writer || e.finished < 0 || !signals_widen(signals) || pthread_create(&thread, NULL, engine_main, &e) != 0) {
+    if (!e.writer || e.finished < 0 || !signals_widen(signals) ||
+        pthread_create(&thread, NULL, engine_main, &e) != 0) {
         fputs("xptycho run: cannot start a thread\n", stderr);
     } else {
         wait_for_engine(&e, signals);
@@ -514,7 +519,8 @@ static bool work_fill(xpd_work *work, json_t *doc, const arguments *a)
         work->folder = folder_make(a->preview);
     if (a->checkpoint)
         work->checkpoints = folder_make(a->checkpoint);
-    return work->output_path && (work->folder || !a->preview) && (work->checkpoints || !a->checkpoint);
+    return work->output_path && (work->folder || !a->preview) &&
+           (work->checkpoints || !a->checkpoint);
 }
 
 int xpd_run_main(int argc, char **argv)

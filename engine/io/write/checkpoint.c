@@ -1,13 +1,16 @@
-/* See checkpoint.h.  A file is: header of fixed size, records, refined positions and gain, start probe, the stream of the
- * engine, footer.  The footer is the length of everything before it and the SHA-256 of all that, the length included; so a
- * file that was cut, that lost a page in a power failure or that rotted is known by one look at every byte, which is taken
- * before the first byte is believed.
+/* See checkpoint.h.  A file is: header of fixed size, records, refined positions and gain, start
+ * probe, the stream of the engine, footer.  The footer is the length of everything before it and
+ * the SHA-256 of all that, the length included; so a file that was cut, that lost a page in a power
+ * failure or that rotted is known by one look at every byte, which is taken before the first byte
+ * is believed.
  *
- * Little-endian and in the layout of this machine: a checkpoint is read by the build that wrote it and no other.
+ * Little-endian and in the layout of this machine: a checkpoint is read by the build that wrote it
+ * and no other.
  *
- * The stream is written as it comes, in the engine's slabs, and the system is told at once to begin with each on the disk: nothing
- * of the size of the state is held in memory.  After a failed fsync the kernel may have dropped the pages and will say "done" next
- * time, so the descriptor is given up and the file with it. */
+ * The stream is written as it comes, in the engine's slabs, and the system is told at once to begin
+ * with each on the disk: nothing of the size of the state is held in memory.  After a failed fsync
+ * the kernel may have dropped the pages and will say "done" next time, so the descriptor is given
+ * up and the file with it. */
 #include "checkpoint.h"
 
 #include "backend/util.h"
@@ -44,12 +47,13 @@ typedef struct footer {
     uint8_t hash[XPE_CHECKPOINT_HASH];
 } footer;
 
-static xpe_status fail_errno(xpe_error *err, const char *path, const char *what, int code, int64_t bytes)
+static xpe_status fail_errno(xpe_error *err, const char *path, const char *what, int code,
+                             int64_t bytes)
 {
     char text[80];
 
-    return xpe_fail(err, XPE_IO, "", "checkpoint '%.200s': %s after %lld bytes: %s (errno %d)", path, what, (long long)bytes,
-                    strerror_r(code, text, sizeof text), code);
+    return xpe_fail(err, XPE_IO, "", "checkpoint '%.200s': %s after %lld bytes: %s (errno %d)",
+                    path, what, (long long)bytes, strerror_r(code, text, sizeof text), code);
 }
 
 static bool name_of(char *out, const char *folder, int slot, const char *end)
@@ -81,7 +85,8 @@ struct xpe_checkpoint_writer {
     struct sha256_ctx hash;
 };
 
-static xpe_status put_bytes(xpe_checkpoint_writer *w, const void *data, size_t bytes, xpe_error *err)
+static xpe_status put_bytes(xpe_checkpoint_writer *w, const void *data, size_t bytes,
+                            xpe_error *err)
 {
     const char *at = data;
 
@@ -92,7 +97,8 @@ static xpe_status put_bytes(xpe_checkpoint_writer *w, const void *data, size_t b
             continue;
         if (done <= 0) {
             w->failed = true;
-            return fail_errno(err, w->path, "cannot be written", done < 0 ? errno : ENOSPC, w->written);
+            return fail_errno(err, w->path, "cannot be written", done < 0 ? errno : ENOSPC,
+                              w->written);
         }
         at += done;
         left -= (size_t)done;
@@ -113,7 +119,8 @@ xpe_status xpe_checkpoint_put(void *writer, const void *data, size_t bytes, xpe_
     if (st != XPE_OK)
         return st;
     if (bytes >= READ_CHUNK)
-        sync_file_range(w->fd, from, (off_t)bytes, SYNC_FILE_RANGE_WRITE); /* a hint; fsync is what counts */
+        sync_file_range(w->fd, from, (off_t)bytes,
+                        SYNC_FILE_RANGE_WRITE); /* a hint; fsync is what counts */
     sha256_update(&w->hash, bytes, data);
     return XPE_OK;
 }
@@ -156,7 +163,9 @@ static xpe_status put_head(xpe_checkpoint_writer *w, const xpe_checkpoint *c, xp
     if (h->has_gain)
         XPE_TRY(xpe_checkpoint_put(w, c->gain, frames * sizeof *c->gain, err));
     if (h->start_modes)
-        XPE_TRY(xpe_checkpoint_put(w, c->start_probe, (size_t)(h->start_modes * h->n * h->n) * sizeof *c->start_probe, err));
+        XPE_TRY(xpe_checkpoint_put(w, c->start_probe,
+                                   (size_t)(h->start_modes * h->n * h->n) * sizeof *c->start_probe,
+                                   err));
 done:
     return st;
 }
@@ -170,13 +179,15 @@ static xpe_status check_room(const xpe_checkpoint_writer *w, xpe_error *err)
         return XPE_OK; /* a file system that does not say */
     if ((double)v.f_bavail * (double)v.f_frsize >= (double)bytes + (double)XPE_CHECKPOINT_SPARE)
         return XPE_OK;
-    return xpe_fail(err, XPE_IO, "", "checkpoint '%.200s': %lld bytes would leave less than %lld MiB on the disk, where %.1f MiB are free (errno %d)",
+    return xpe_fail(err, XPE_IO, "",
+                    "checkpoint '%.200s': %lld bytes would leave less than %lld MiB on the disk, "
+                    "where %.1f MiB are free (errno %d)",
                     w->path, (long long)bytes, (long long)(XPE_CHECKPOINT_SPARE >> 20),
                     (double)v.f_bavail * (double)v.f_frsize / 1048576, ENOSPC);
 }
 
-xpe_status xpe_checkpoint_begin(xpe_checkpoint_writer **out, const char *folder, int slot, const xpe_checkpoint *c, int64_t expected,
-                                xpe_error *err)
+xpe_status xpe_checkpoint_begin(xpe_checkpoint_writer **out, const char *folder, int slot,
+                                const xpe_checkpoint *c, int64_t expected, xpe_error *err)
 {
     xpe_checkpoint_writer *w = NULL;
     xpe_status st;
@@ -189,7 +200,8 @@ xpe_status xpe_checkpoint_begin(xpe_checkpoint_writer **out, const char *folder,
     w->expected = expected;
     if (!name_of(w->path, folder, slot, "") || !name_of(w->temporary, folder, slot, ".tmp")) {
         w->temporary[0] = 0;
-        st = xpe_fail(err, XPE_IO, "", "checkpoint: the path of its folder is too long (%zu bytes)", strlen(folder));
+        st = xpe_fail(err, XPE_IO, "", "checkpoint: the path of its folder is too long (%zu bytes)",
+                      strlen(folder));
         goto done;
     }
     w->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -224,7 +236,8 @@ static xpe_status sync_and_close(xpe_checkpoint_writer *w, xpe_error *err)
         close(fd);
         return fail_errno(err, w->path, "cannot be synced", code, w->written);
     }
-    return close(fd) == 0 ? XPE_OK : fail_errno(err, w->path, "cannot be closed", errno, w->written);
+    return close(fd) == 0 ? XPE_OK
+                          : fail_errno(err, w->path, "cannot be closed", errno, w->written);
 }
 
 xpe_status xpe_checkpoint_finish(xpe_checkpoint_writer *w, int64_t *bytes, xpe_error *err)
@@ -278,7 +291,8 @@ struct xpe_checkpoint_reader {
     void *carried; /* what found points into */
 };
 
-static xpe_status read_at(xpe_checkpoint_reader *r, void *out, size_t bytes, int64_t offset, xpe_error *err)
+static xpe_status read_at(xpe_checkpoint_reader *r, void *out, size_t bytes, int64_t offset,
+                          xpe_error *err)
 {
     char *to = out;
 
@@ -290,7 +304,8 @@ static xpe_status read_at(xpe_checkpoint_reader *r, void *out, size_t bytes, int
         if (got < 0)
             return fail_errno(err, r->path, "cannot be read", errno, offset);
         if (got == 0)
-            return xpe_fail(err, XPE_INVALID, "", "checkpoint '%.200s': it ends at byte %lld", r->path, (long long)offset);
+            return xpe_fail(err, XPE_INVALID, "", "checkpoint '%.200s': it ends at byte %lld",
+                            r->path, (long long)offset);
         to += got;
         bytes -= (size_t)got;
         offset += got;
@@ -308,13 +323,17 @@ static bool sane(const header *h, int64_t size)
 {
     const int64_t side = (int64_t)1 << 31;
 
-    if (memcmp(h->magic, magic, sizeof magic) != 0 || h->version != VERSION || h->bytes != sizeof *h)
+    if (memcmp(h->magic, magic, sizeof magic) != 0 || h->version != VERSION ||
+        h->bytes != sizeof *h)
         return false;
-    if (h->record_count < 1 || h->record_count > RECORDS_MAX || h->num_frames < 1 || h->num_frames > side || h->n < 1 || h->n > 65536 ||
-        h->start_modes < 0 || h->start_modes > 4096 || h->stage < 0 || h->iteration < 1 || h->iteration > h->record_count || h->rows < 1 ||
-        h->rows > side || h->cols < 1 || h->cols > side)
+    if (h->record_count < 1 || h->record_count > RECORDS_MAX || h->num_frames < 1 ||
+        h->num_frames > side || h->n < 1 || h->n > 65536 || h->start_modes < 0 ||
+        h->start_modes > 4096 || h->stage < 0 || h->iteration < 1 ||
+        h->iteration > h->record_count || h->rows < 1 || h->rows > side || h->cols < 1 ||
+        h->cols > side)
         return false;
-    return ends(h->build, sizeof h->build) && ends(h->device, sizeof h->device) && ends(h->job, sizeof h->job) &&
+    return ends(h->build, sizeof h->build) && ends(h->device, sizeof h->device) &&
+           ends(h->job, sizeof h->job) &&
            (int64_t)sizeof *h + carried_bytes(h) + (int64_t)sizeof(footer) <= size;
 }
 
@@ -340,7 +359,9 @@ static xpe_status check_hash(xpe_checkpoint_reader *r, xpe_error *err)
     sha256_update(&hash, sizeof end.length, (const uint8_t *)&end.length);
     sha256_digest(&hash, sizeof digest, digest);
     if (end.length != r->size - (int64_t)sizeof end || memcmp(digest, end.hash, sizeof digest) != 0)
-        st = xpe_fail(err, XPE_INVALID, "", "checkpoint '%.200s': its hash is not that of its %lld bytes", r->path, (long long)r->size);
+        st = xpe_fail(err, XPE_INVALID, "",
+                      "checkpoint '%.200s': its hash is not that of its %lld bytes", r->path,
+                      (long long)r->size);
 done:
     free(chunk);
     return st;
@@ -388,7 +409,8 @@ done:
 }
 
 /* *out is NULL with XPE_OK where there is no such file. */
-static xpe_status open_slot(xpe_checkpoint_reader **out, const char *folder, int slot, xpe_error *err)
+static xpe_status open_slot(xpe_checkpoint_reader **out, const char *folder, int slot,
+                            xpe_error *err)
 {
     xpe_checkpoint_reader *r = NULL;
     struct stat s;
@@ -412,8 +434,9 @@ static xpe_status open_slot(xpe_checkpoint_reader **out, const char *folder, int
     r->size = s.st_size;
     XPE_TRY(read_at(r, &r->head, sizeof r->head, 0, err));
     if (!sane(&r->head, r->size)) {
-        st = xpe_fail(err, XPE_INVALID, "", "checkpoint '%.200s': its %lld bytes are not those of a whole checkpoint", r->path,
-                      (long long)r->size);
+        st = xpe_fail(err, XPE_INVALID, "",
+                      "checkpoint '%.200s': its %lld bytes are not those of a whole checkpoint",
+                      r->path, (long long)r->size);
         goto done;
     }
     *out = r;
@@ -427,11 +450,13 @@ done:
 static const char *differs(const header *h, const xpe_checkpoint *w, bool *foreign)
 {
     if (strcmp(h->job, w->job) != 0 || memcmp(h->recon, w->recon, sizeof h->recon) != 0 ||
-        memcmp(h->scan, w->scan, sizeof h->scan) != 0 || h->num_frames != w->num_frames || h->n != w->n) {
+        memcmp(h->scan, w->scan, sizeof h->scan) != 0 || h->num_frames != w->num_frames ||
+        h->n != w->n) {
         *foreign = true;
-        return strcmp(h->job, w->job) != 0                            ? "it is of another job"
-               : memcmp(h->recon, w->recon, sizeof h->recon) != 0 ? "it is of a job with other settings"
-                                                                  : "it is of other data";
+        return strcmp(h->job, w->job) != 0 ? "it is of another job"
+               : memcmp(h->recon, w->recon, sizeof h->recon) != 0
+                   ? "it is of a job with other settings"
+                   : "it is of other data";
     }
     if (strncmp(h->build, w->build, sizeof h->build - 1) != 0)
         return "it is of another build of the engine, whose bits are not promised";
@@ -441,7 +466,8 @@ static const char *differs(const header *h, const xpe_checkpoint *w, bool *forei
 }
 
 /* Whole and wanted, or destroyed and told. */
-static bool accept(xpe_checkpoint_reader *r, const xpe_checkpoint *wanted, bool *foreign, xpe_checkpoint_say say, void *arg)
+static bool accept(xpe_checkpoint_reader *r, const xpe_checkpoint *wanted, bool *foreign,
+                   xpe_checkpoint_say say, void *arg)
 {
     const char *why = NULL;
     bool other = false;
@@ -455,8 +481,9 @@ static bool accept(xpe_checkpoint_reader *r, const xpe_checkpoint *wanted, bool 
             return true;
     }
     if (why)
-        snprintf(text, sizeof text, "checkpoint '%.200s' is not used: %s (job '%s', build '%.100s', device '%s')", r->path, why,
-                 r->head.job, r->head.build, r->head.device);
+        snprintf(text, sizeof text,
+                 "checkpoint '%.200s' is not used: %s (job '%s', build '%.100s', device '%s')",
+                 r->path, why, r->head.job, r->head.build, r->head.device);
     else
         snprintf(text, sizeof text, "%.400s; it is not used", err.text);
     say(arg, text);
@@ -464,8 +491,9 @@ static bool accept(xpe_checkpoint_reader *r, const xpe_checkpoint *wanted, bool 
     return false;
 }
 
-xpe_status xpe_checkpoint_find(xpe_checkpoint_reader **out, const char *folder, const xpe_checkpoint *wanted, bool *foreign,
-                               xpe_checkpoint_say say, void *arg, xpe_error *err)
+xpe_status xpe_checkpoint_find(xpe_checkpoint_reader **out, const char *folder,
+                               const xpe_checkpoint *wanted, bool *foreign, xpe_checkpoint_say say,
+                               void *arg, xpe_error *err)
 {
     xpe_checkpoint_reader *slots[XPE_CHECKPOINT_SLOTS] = {NULL};
     xpe_status st = XPE_OK;
@@ -492,7 +520,9 @@ xpe_status xpe_checkpoint_find(xpe_checkpoint_reader **out, const char *folder, 
         }
     }
     st = XPE_OK;
-    newest = slots[0] && (!slots[1] || slots[0]->head.record_count >= slots[1]->head.record_count) ? 0 : 1;
+    newest = slots[0] && (!slots[1] || slots[0]->head.record_count >= slots[1]->head.record_count)
+                 ? 0
+                 : 1;
     for (int i = 0; i < XPE_CHECKPOINT_SLOTS && !*out; i++) {
         int at = i == 0 ? newest : 1 - newest;
 
@@ -505,8 +535,9 @@ xpe_status xpe_checkpoint_find(xpe_checkpoint_reader **out, const char *folder, 
     if (*out && passed && !*foreign) {
         char text[160];
 
-        snprintf(text, sizeof text, "going on from the other generation, after iteration %d of stage %d", (*out)->head.iteration,
-                 (*out)->head.stage);
+        snprintf(text, sizeof text,
+                 "going on from the other generation, after iteration %d of stage %d",
+                 (*out)->head.iteration, (*out)->head.stage);
         say(arg, text);
     }
 done:
@@ -532,8 +563,9 @@ xpe_status xpe_checkpoint_take(void *reader, void *data, size_t bytes, xpe_error
     xpe_status st;
 
     if ((int64_t)bytes > end - r->at)
-        return xpe_fail(err, XPE_INVALID, "", "checkpoint '%.200s': its state ends %lld bytes before what is asked for", r->path,
-                        (long long)(r->at + (int64_t)bytes - end));
+        return xpe_fail(err, XPE_INVALID, "",
+                        "checkpoint '%.200s': its state ends %lld bytes before what is asked for",
+                        r->path, (long long)(r->at + (int64_t)bytes - end));
     st = read_at(r, data, bytes, r->at, err);
     r->at += (int64_t)bytes;
     return st;

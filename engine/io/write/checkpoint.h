@@ -1,7 +1,8 @@
 /* A saved run in a file, with what is needed to know it again.
  *
- * A folder holds two generations, checkpoint.0 and checkpoint.1, written in turn: whatever happens to the one being
- * written, the other is whole.  The state itself is the stream of xpe_run_save; here it is only bytes.
+ * A folder holds two generations, checkpoint.0 and checkpoint.1, written in turn: whatever happens
+ * to the one being written, the other is whole.  The state itself is the stream of xpe_run_save;
+ * here it is only bytes.
  *
  * Threads: an object is used by one thread at a time. */
 #ifndef XPE_CHECKPOINT_H
@@ -19,14 +20,14 @@ typedef struct xpe_checkpoint_record {
     int32_t modes;
 } xpe_checkpoint_record;
 
-/* What a saved state is of, and what a job carries from stage to stage.  When one is found the pointers belong to the
- * xpe_checkpoint_reader. */
+/* What a saved state is of, and what a job carries from stage to stage.  When one is found the
+ * pointers belong to the xpe_checkpoint_reader. */
 typedef struct xpe_checkpoint {
     /* the same job, and the bits that are promised */
-    char build[160]; /* xpe_build_identity() */
-    char device[96]; /* kind and model: the same arithmetic */
-    char job[32];    /* its id; "" = any */
-    uint8_t scan[XPE_CHECKPOINT_HASH]; /* of the data */
+    char build[160];                    /* xpe_build_identity() */
+    char device[96];                    /* kind and model: the same arithmetic */
+    char job[32];                       /* its id; "" = any */
+    uint8_t scan[XPE_CHECKPOINT_HASH];  /* of the data */
     uint8_t recon[XPE_CHECKPOINT_HASH]; /* of the settings that decide the bits */
     /* where it is */
     int32_t stage, iteration; /* done, of that stage */
@@ -45,17 +46,20 @@ typedef struct xpe_checkpoint {
 
 typedef struct xpe_checkpoint_writer xpe_checkpoint_writer;
 
-/* Begins generation `slot` under a temporary name; `expected` is about the size of the stream to come.  Refuses when that
- * would leave less than XPE_CHECKPOINT_SPARE bytes on the disk.  Every failure is XPE_IO with errno's words and bytes in its text,
- * but for XPE_NO_MEMORY. */
+/* Begins generation `slot` under a temporary name; `expected` is about the size of the stream to
+ * come.  Refuses when that would leave less than XPE_CHECKPOINT_SPARE bytes on the disk.  Every
+ * failure is XPE_IO with errno's words and bytes in its text, but for XPE_NO_MEMORY. */
 #define XPE_CHECKPOINT_SPARE ((int64_t)64 << 20)
-XPE_MUST_CHECK xpe_status xpe_checkpoint_begin(xpe_checkpoint_writer **out, const char *folder, int slot, const xpe_checkpoint *head,
+XPE_MUST_CHECK xpe_status xpe_checkpoint_begin(xpe_checkpoint_writer **out, const char *folder,
+                                               int slot, const xpe_checkpoint *head,
                                                int64_t expected, xpe_error *err);
 /* An xpe_run_sink. */
-XPE_MUST_CHECK xpe_status xpe_checkpoint_put(void *writer, const void *data, size_t bytes, xpe_error *err);
-/* Hash, sync, rename, sync of the folder.  From a failure on, here or before, the writer can only be destroyed: what could not be
- * synced is not tried again. */
-XPE_MUST_CHECK xpe_status xpe_checkpoint_finish(xpe_checkpoint_writer *writer, int64_t *bytes, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_checkpoint_put(void *writer, const void *data, size_t bytes,
+                                             xpe_error *err);
+/* Hash, sync, rename, sync of the folder.  From a failure on, here or before, the writer can only
+ * be destroyed: what could not be synced is not tried again. */
+XPE_MUST_CHECK xpe_status xpe_checkpoint_finish(xpe_checkpoint_writer *writer, int64_t *bytes,
+                                                xpe_error *err);
 /* Removes what was not finished. */
 void xpe_checkpoint_writer_destroy(xpe_checkpoint_writer *writer);
 
@@ -66,15 +70,17 @@ typedef struct xpe_checkpoint_reader xpe_checkpoint_reader;
 /* What was found, for people. */
 typedef void (*xpe_checkpoint_say)(void *arg, const char *text);
 
-/* The newest generation of `folder` that is whole and of the run `wanted` describes (its first five members, frames and
- * n).  *out is NULL where there is none.  `say` is told of each generation that is passed over and why; *foreign becomes true
- * when a whole one belongs to another job. */
-XPE_MUST_CHECK xpe_status xpe_checkpoint_find(xpe_checkpoint_reader **out, const char *folder, const xpe_checkpoint *wanted,
-                                              bool *foreign, xpe_checkpoint_say say, void *arg, xpe_error *err);
+/* The newest generation of `folder` that is whole and of the run `wanted` describes (its first five
+ * members, frames and n).  *out is NULL where there is none.  `say` is told of each generation that
+ * is passed over and why; *foreign becomes true when a whole one belongs to another job. */
+XPE_MUST_CHECK xpe_status xpe_checkpoint_find(xpe_checkpoint_reader **out, const char *folder,
+                                              const xpe_checkpoint *wanted, bool *foreign,
+                                              xpe_checkpoint_say say, void *arg, xpe_error *err);
 const xpe_checkpoint *xpe_checkpoint_head(const xpe_checkpoint_reader *reader);
 int xpe_checkpoint_slot(const xpe_checkpoint_reader *reader);
 /* An xpe_run_source. */
-XPE_MUST_CHECK xpe_status xpe_checkpoint_take(void *reader, void *data, size_t bytes, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_checkpoint_take(void *reader, void *data, size_t bytes,
+                                              xpe_error *err);
 void xpe_checkpoint_reader_destroy(xpe_checkpoint_reader *reader);
 
 /* Both generations and what a killed process left of one. */

@@ -50,7 +50,8 @@ static int setup(void **state)
     *state = f;
     fsyncs_left = -1;
     for (int i = 0; i < RECORDS; i++)
-        f->records[i] = (xpe_checkpoint_record){i == 2 ? NAN : 1.0 / (i + 3), 0.25f * (float)i, 1 + i / 3};
+        f->records[i] =
+            (xpe_checkpoint_record){i == 2 ? NAN : 1.0 / (i + 3), 0.25f * (float)i, 1 + i / 3};
     for (int i = 0; i < FRAMES * 2; i++)
         f->positions[i] = 1e-8 * i;
     for (int i = 0; i < FRAMES; i++)
@@ -132,7 +133,9 @@ static xpe_checkpoint_reader *find(fixture *f, bool *foreign)
     xpe_error err = {0};
 
     f->said_count = 0;
-    assert_int_equal(xpe_checkpoint_find(&r, f->folder, &f->head, foreign ? foreign : &other, hear, f, &err), XPE_OK);
+    assert_int_equal(
+        xpe_checkpoint_find(&r, f->folder, &f->head, foreign ? foreign : &other, hear, f, &err),
+        XPE_OK);
     return r;
 }
 
@@ -241,7 +244,8 @@ static void torn_file_falls_back_to_the_older_generation(void **state)
         assert_int_equal(f->said_count, 2);
         assert_non_null(strstr(f->said[0], "checkpoint.1"));
         assert_non_null(strstr(f->said[0], "not used"));
-        assert_non_null(strstr(f->said[1], "going on from the other generation, after iteration 2 of stage 2"));
+        assert_non_null(
+            strstr(f->said[1], "going on from the other generation, after iteration 2 of stage 2"));
     }
     assert_int_equal(truncate(path, 0), 0);
     assert_int_equal(found_iteration(f, NULL), 2);
@@ -379,7 +383,8 @@ static void failed_sync_fails_this_generation_and_is_not_tried_again(void **stat
     assert_non_null(strstr(err.text, "cannot be synced after 30"));
     assert_non_null(strstr(err.text, "errno 5"));
     fsyncs_left = -1;
-    assert_int_equal(xpe_checkpoint_finish(w, &bytes, &err), XPE_IO); /* a second sync that succeeds proves nothing */
+    assert_int_equal(xpe_checkpoint_finish(w, &bytes, &err),
+                     XPE_IO); /* a second sync that succeeds proves nothing */
     xpe_checkpoint_writer_destroy(w);
     assert_int_equal(temporary_count(f->folder), 1);
     assert_int_equal(found_iteration(f, NULL), 2);
@@ -402,7 +407,8 @@ static void more_than_the_disk_has_is_not_begun(void **state)
     xpe_checkpoint_writer *w;
     xpe_error err = {0};
 
-    assert_int_equal(xpe_checkpoint_begin(&w, f->folder, 0, &f->head, (int64_t)1 << 60, &err), XPE_IO);
+    assert_int_equal(xpe_checkpoint_begin(&w, f->folder, 0, &f->head, (int64_t)1 << 60, &err),
+                     XPE_IO);
     assert_null(w);
     assert_non_null(strstr(err.text, "errno 28"));
     assert_int_equal(temporary_count(f->folder), 0);

@@ -1,4 +1,5 @@
-/* Jobs that are left and taken up: what they compute, what they tell, and when they keep a checkpoint. */
+/* Jobs that are left and taken up: what they compute, what they tell, and when they keep a
+ * checkpoint. */
 #include "scene.h"
 
 #include "execute.h"
@@ -38,7 +39,8 @@ static void on_event(void *context, json_t *event)
 {
     fixture *f = context;
 
-    if (f->act != NOTHING && is(event, "iter") && member(event, "stage") == f->act_stage && member(event, "iter") == f->act_at)
+    if (f->act != NOTHING && is(event, "iter") && member(event, "stage") == f->act_stage &&
+        member(event, "iter") == f->act_at)
         xpd_control_save(&f->control, f->act == LEAVE);
     pthread_mutex_lock(&f->lock);
     json_array_append_new(f->seen, event);
@@ -99,7 +101,8 @@ static void prepare(fixture *f, const char *job, bool known)
     f->work.folder = strdup(f->folder);
     f->work.checkpoints = strdup(f->folder);
     f->work.logged = true;
-    assert_int_equal(xpd_input_open(&f->work.input, f->work.job, message, fds, count, &err), XPE_OK);
+    assert_int_equal(xpd_input_open(&f->work.input, f->work.job, message, fds, count, &err),
+                     XPE_OK);
     json_decref(message);
     json_decref(doc);
 }
@@ -137,7 +140,8 @@ static void leave(fixture *f, int stage, int iteration)
     xpd_outcome_release(&o);
 }
 
-/* The iterations told, as a new array of {stage, iter, data_error, modes}; also the log of a service. */
+/* The iterations told, as a new array of {stage, iter, data_error, modes}; also the log of a
+ * service. */
 static json_t *told(const fixture *f)
 {
     json_t *out = json_array(), *event;
@@ -145,9 +149,11 @@ static json_t *told(const fixture *f)
 
     json_array_foreach (f->seen, i, event)
         if (is(event, "iter"))
-            json_array_append_new(out, json_pack("{s:O, s:O, s:O, s:O}", "stage", json_object_get(event, "stage"), "iter",
-                                                 json_object_get(event, "iter"), "data_error", json_object_get(event, "data_error"),
-                                                 "modes", json_object_get(event, "modes")));
+            json_array_append_new(out, json_pack("{s:O, s:O, s:O, s:O}", "stage",
+                                                 json_object_get(event, "stage"), "iter",
+                                                 json_object_get(event, "iter"), "data_error",
+                                                 json_object_get(event, "data_error"), "modes",
+                                                 json_object_get(event, "modes")));
     return out;
 }
 
@@ -180,7 +186,8 @@ static void write_log(const fixture *f, size_t lines)
 
     for (size_t i = 0; i < lines && i < json_array_size(f->seen); i++) {
         const json_t *event = json_array_get(f->seen, i);
-        char *line = xpp_event_line((int64_t)i + 1, 0, json_string_value(json_object_get(event, "type")), event);
+        char *line = xpp_event_line((int64_t)i + 1, 0,
+                                    json_string_value(json_object_get(event, "type")), event);
 
         fputs(line, file);
         free(line);
@@ -195,13 +202,16 @@ static size_t lines_until(const fixture *f, int stage, int iteration)
     size_t i;
 
     json_array_foreach (f->seen, i, event)
-        if (is(event, "iter") && member(event, "stage") == stage && member(event, "iter") == iteration)
+        if (is(event, "iter") && member(event, "stage") == stage &&
+            member(event, "iter") == iteration)
             return i + 1;
     return 0;
 }
 
-static const char stages[] = "{'scan': {'path': '/x'}, 'model': {'probe_modes': 2}, 'checkpoint_every_s': 3600, 'recon': [{'iterations': 6, "
-                             "'mode_schedule': [3]}, {'algorithm': 'refine_positions'}, {'iterations': 7, 'report_every': 2}]}";
+static const char stages[] = "{'scan': {'path': '/x'}, 'model': {'probe_modes': 2}, "
+                             "'checkpoint_every_s': 3600, 'recon': [{'iterations': 6, "
+                             "'mode_schedule': [3]}, {'algorithm': 'refine_positions'}, "
+                             "{'iterations': 7, 'report_every': 2}]}";
 
 static void job_that_was_left_tells_the_rest_with_equal_values(void **state)
 {
@@ -241,7 +251,8 @@ static void job_that_was_left_tells_the_rest_with_equal_values(void **state)
 static void iterations_that_the_log_lost_are_told_again(void **state)
 {
     fixture *f = *state;
-    const int last[][3] = {{0, 3, 3}, {0, 6, 6}, {1, 1, 7}, {2, 1, 8}, {-1, 0, 0}}; /* stage, iteration, index */
+    const int last[][3] = {
+        {0, 3, 3}, {0, 6, 6}, {1, 1, 7}, {2, 1, 8}, {-1, 0, 0}}; /* stage, iteration, index */
     json_t *all;
 
     prepare(f, stages, false);
@@ -318,7 +329,8 @@ static void checkpoint_asked_for_is_one(void **state)
     struct stat s;
     char path[96];
 
-    prepare(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 9}, 'checkpoint_every_s': 3600}", true);
+    prepare(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 9}, 'checkpoint_every_s': 3600}",
+            true);
     f->act = SAVE;
     f->act_at = 4;
     succeed(f);
@@ -336,7 +348,8 @@ static void every_iteration_but_the_last_is_kept_with_zero_seconds(void **state)
 {
     fixture *f = *state;
 
-    prepare(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 9}, 'checkpoint_every_s': 0}", true);
+    prepare(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 9}, 'checkpoint_every_s': 0}",
+            true);
     succeed(f);
     assert_int_equal(count_of(f, "checkpoint"), 8);
 }
@@ -372,13 +385,15 @@ static void checkpoint_that_cannot_be_written_is_a_warning(void **state)
 {
     fixture *f = *state;
 
-    prepare(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 9}, 'checkpoint_every_s': 0}", true);
+    prepare(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 9}, 'checkpoint_every_s': 0}",
+            true);
     free(f->work.checkpoints);
     f->work.checkpoints = strdup("/nonexistent/folder");
     succeed(f);
     assert_int_equal(count_of(f, "checkpoint"), 0);
     assert_int_equal(count_of(f, "warning"), 1);
-    assert_non_null(strstr(json_string_value(json_object_get(first_of(f, "warning"), "text")), "errno 2"));
+    assert_non_null(
+        strstr(json_string_value(json_object_get(first_of(f, "warning"), "text")), "errno 2"));
 }
 
 static void whoever_must_leave_does_so_without_a_checkpoint_too(void **state)
@@ -423,7 +438,8 @@ static void state_that_the_engine_refuses_begins_the_job_anew(void **state)
     succeed(f);
     assert_null(first_of(f, "resumed"));
     assert_int_equal(count_of(f, "iter"), 14);
-    assert_non_null(strstr(json_string_value(json_object_get(first_of(f, "warning"), "text")), "begins anew"));
+    assert_non_null(
+        strstr(json_string_value(json_object_get(first_of(f, "warning"), "text")), "begins anew"));
 }
 
 static void job_cancelled_as_it_is_taken_up_keeps_the_iterations_before(void **state)
@@ -468,8 +484,10 @@ static void other_job_other_data_or_other_settings_begin_anew(void **state)
     xpd_outcome_release(&o);
     /* devices, names and places are no other job */
     prepare(f,
-            "{'scan': {'path': '/x'}, 'name': 'n', 'model': {'probe_modes': 2}, 'devices': {'devices': ['cpu', 'cpu'], 'cpu_threads': 1}, "
-            "'preview_every_s': 7, 'recon': [{'iterations': 6, 'mode_schedule': [3]}, {'algorithm': 'refine_positions'}, {'iterations': 7, "
+            "{'scan': {'path': '/x'}, 'name': 'n', 'model': {'probe_modes': 2}, 'devices': "
+            "{'devices': ['cpu', 'cpu'], 'cpu_threads': 1}, "
+            "'preview_every_s': 7, 'recon': [{'iterations': 6, 'mode_schedule': [3]}, "
+            "{'algorithm': 'refine_positions'}, {'iterations': 7, "
             "'report_every': 2}]}",
             false);
     succeed(f);
@@ -481,7 +499,12 @@ static void other_job_other_data_or_other_settings_begin_anew(void **state)
 static void checkpoints_take_a_twentieth_of_the_time_at_most(void **state)
 {
     fixture *f = *state;
-    xpd_keep keep = {.work = &f->work, .folder = "/x", .saved_at = xpd_now(), .usual = 2.0, .cost = 4.0, .begun = true};
+    xpd_keep keep = {.work = &f->work,
+                     .folder = "/x",
+                     .saved_at = xpd_now(),
+                     .usual = 2.0,
+                     .cost = 4.0,
+                     .begun = true};
     xpe_report report = {.iteration = 1, .seconds = 2.5};
 
     prepare(f, "{'scan': {'path': '/x'}}", true);
@@ -501,7 +524,14 @@ static void checkpoints_take_a_twentieth_of_the_time_at_most(void **state)
 static void cheap_checkpoints_are_thirty_seconds_apart(void **state)
 {
     fixture *f = *state;
-    xpd_keep keep = {.work = &f->work, .folder = "/x", .saved_at = 1000.0, .usual = 2.0, .cost = 0.1, .begun = true, .owed = true, .held = 2.0};
+    xpd_keep keep = {.work = &f->work,
+                     .folder = "/x",
+                     .saved_at = 1000.0,
+                     .usual = 2.0,
+                     .cost = 0.1,
+                     .begun = true,
+                     .owed = true,
+                     .held = 2.0};
     xpe_report report = {.iteration = 1, .seconds = 2.0};
 
     prepare(f, "{'scan': {'path': '/x'}}", true);

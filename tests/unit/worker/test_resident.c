@@ -315,7 +315,8 @@ static void until_closed(fixture *f, json_t **last)
 static void quit_in_mid_run_keeps_a_checkpoint_from_which_the_next_worker_goes_on(void **state)
 {
     fixture *f = *state;
-    const char job[] = "{'scan': {'path': '/x'}, 'recon': {'iterations': 3000}, 'checkpoint_every_s': 3600}";
+    const char job[] =
+        "{'scan': {'path': '/x'}, 'recon': {'iterations': 3000}, 'checkpoint_every_s': 3600}";
     xpp_ipc_message message;
     json_t *last = NULL;
     FILE *log;
@@ -336,7 +337,8 @@ static void quit_in_mid_run_keeps_a_checkpoint_from_which_the_next_worker_goes_o
     assert_int_equal(f->code, 0);
     assert_string_equal(json_string_value(json_object_get(last, "type")), "checkpoint");
     left_at = (int)json_integer_value(json_object_get(last, "iter"));
-    assert_int_equal(left_at, f->last_iteration); /* every iteration of the checkpoint was told before */
+    assert_int_equal(left_at,
+                     f->last_iteration); /* every iteration of the checkpoint was told before */
     assert_true(left_at < 3000);
     assert_true(has_checkpoint(f, 0));
     json_decref(last);
@@ -351,7 +353,9 @@ static void quit_in_mid_run_keeps_a_checkpoint_from_which_the_next_worker_goes_o
     message = until_done(f, 0); /* goes on counting from left_at */
     assert_string_equal(text(&message, "state"), "succeeded");
     assert_int_equal(f->last_iteration, 3000);
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(message.body, "result"), "iterations")), 3000);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(message.body, "result"), "iterations")),
+        3000);
     assert_false(has_checkpoint(f, 0));
     xpp_ipc_message_release(&message);
 }
@@ -360,7 +364,8 @@ static void quit_after_cancel_waits_for_no_checkpoint(void **state)
 {
     fixture *f = *state;
 
-    start(f, "{'scan': {'path': '/x'}, 'recon': {'iterations': 100000}, 'checkpoint_every_s': 3600}");
+    start(f,
+          "{'scan': {'path': '/x'}, 'recon': {'iterations': 100000}, 'checkpoint_every_s': 3600}");
     send_json(f, XPP_IPC_CANCEL, json_pack("{s:s}", "id", ID));
     send_json(f, XPP_IPC_QUIT, json_object());
     join(f);
