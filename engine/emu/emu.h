@@ -7,9 +7,9 @@
  *   - Enqueued work (kernels, copies, memsets, transforms, sends and receives) runs late: while an event is queried,
  *     memory or a plan or a communicator is given back, or a copy from a device to pageable memory is made; in an
  *     order drawn at random from those that streams and events allow.  Pinned memory is read when the copy runs.
- *   - Fresh memory holds NaN.  A device's memory has guard pages around it and, under AddressSanitizer, is poisoned
- *     for the host, for other devices without peer access, and, where a copy to it is pending, in pinned memory.
- *     Freed memory stays unmapped.
+ *   - Fresh memory holds NaN and has guard pages around it; freed memory stays unmapped.  Under AddressSanitizer
+ *     device memory is poisoned for the host and for kernels whose arguments do not point at it, and so is pinned
+ *     memory that a copy is on its way to.
  *   - What real devices leave undefined ends the program by abort, with one sentence on stderr: memory of the wrong
  *     device, freed twice or used after free, a pageable pointer in a kernel's arguments, a copy beyond its memory,
  *     a transform without its work area, a receive of another size than the send, queues that wait for each other

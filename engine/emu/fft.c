@@ -98,13 +98,22 @@ static void work_check(const fft_work *w, int device)
         xpe_emu_check(w->call, "the work area", w->area, w->area_bytes, device);
 }
 
+static void access(const fft_work *w, void (*change)(const void *data, size_t bytes))
+{
+    change(w->in, w->bytes);
+    change(w->out, w->bytes);
+    if (w->area_bytes)
+        change(w->area, w->area_bytes);
+}
+
 static void load_run(int device, void *args)
 {
     const fft_work *w = args;
 
     work_check(w, device);
-    xpe_emu_open(device);
+    access(w, xpe_emu_range_open);
     memcpy(w->area, w->in, w->bytes);
+    access(w, xpe_emu_range_close);
 }
 
 static void transform_run(int device, void *args)
@@ -115,7 +124,7 @@ static void transform_run(int device, void *args)
         (host_plan){.n = {w->n[0], w->n[1]}, .sign = w->sign, .type = w->type, .in_place = in == w->out});
 
     work_check(w, device);
-    xpe_emu_open(device);
+    access(w, xpe_emu_range_open);
     for (int i = 0; i < w->batch; i++) {
         size_t at = w->bytes / (size_t)w->batch * (size_t)i;
         if (w->type == CUFFT_C2C)
@@ -125,6 +134,7 @@ static void transform_run(int device, void *args)
     }
     if (w->area_bytes)
         xpe_emu_spoil(w->area, w->area_bytes);
+    access(w, xpe_emu_range_close);
     xpe_emu.counts.transforms += (uint64_t)w->batch;
 }
 

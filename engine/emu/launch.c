@@ -26,24 +26,41 @@ static bool is_of_host(uintptr_t address)
            mincore((void *)(address & ~(uintptr_t)4095), 1, &present) == 0;
 }
 
+/* The i-th word of the arguments as an address. */
+static void *word(const char *args, size_t i)
+{
+    void *p;
+
+    memcpy(&p, args + i * sizeof p, sizeof p);
+    return p;
+}
+
 /* Every pointer among the arguments must be one the device can follow. */
 static void check_args(const char *name, int device, const char *args, size_t bytes)
 {
-    for (size_t at = 0; at + sizeof(void *) <= bytes; at += sizeof(void *)) {
-        const xpe_emu_memory *m;
-        void *p;
+    for (size_t i = 0; i < bytes / sizeof(void *); i++) {
+        const xpe_emu_memory *m = xpe_emu_find(word(args, i));
+        size_t at = i * sizeof(void *);
 
-        memcpy(&p, args + at, sizeof p);
-        m = xpe_emu_find(p);
         if (m && m->freed)
             xpe_emu_die("kernel %s on device %d: its arguments, at byte %zu, point at memory of device %d that has been freed",
                         name, device, at, m->device);
         if (m && m->device >= 0 && m->device != device && !xpe_emu.devices[device].reaches[m->device])
             xpe_emu_die("kernel %s on device %d: its arguments, at byte %zu, point at memory of device %d, to which it has no "
                         "access", name, device, at, m->device);
-        if (!m && is_of_host((uintptr_t)p))
+        if (!m && is_of_host((uintptr_t)word(args, i)))
             xpe_emu_die("kernel %s on device %d: its arguments, at byte %zu, point at memory of the host that is not pinned",
                         name, device, at);
+    }
+}
+
+/* A kernel has the buffers that its arguments point at, and no other. */
+static void access_args(const kernel_work *w, void (*access)(const void *data, size_t bytes))
+{
+    for (size_t i = 0; i < w->bytes / sizeof(void *); i++) {
+        const xpe_emu_memory *m = xpe_emu_find(word(w->args, i));
+        if (m)
+            access(m->data, m->bytes);
     }
 }
 
@@ -65,11 +82,12 @@ static void kernel_run(int device, void *args)
         stride = 1 + (int64_t)xpe_emu_below((uint64_t)grid);
     while (common_divisor(stride, grid) != 1);
     first = (int64_t)xpe_emu_below((uint64_t)grid);
-    xpe_emu_open(device);
+    access_args(w, xpe_emu_range_open);
     for (int64_t i = 0; i < grid; i++) {
         block.index = (first + i * stride) % grid;
         w->kernel(&block, w->args);
     }
+    access_args(w, xpe_emu_range_close);
 }
 
 void xpe_emu_launch(xpe_emu_kernel *kernel, const char *name, int64_t count, cudaStream_t stream, const void *args,

@@ -4,7 +4,7 @@
  * left beside it holds the pattern of fresh memory and is checked when it is freed.  The pages come from a file of
  * that pattern, mapped privately, so that memory that is never touched costs nothing.  Freed buffers stay unmapped:
  * their addresses are not given out again for the next FREED_KEPT frees.  Under AddressSanitizer device memory is
- * poisoned except while work of a device that reaches it runs. */
+ * poisoned except while work that names it runs. */
 #include "state.h"
 #include "xpe_emu_launch.h"
 
@@ -38,7 +38,6 @@
 
 static xpe_emu_memory *table; /* by address */
 static size_t count, room, freed;
-static int open_device = -1;
 
 void xpe_emu_spoil(void *data, size_t bytes)
 {
@@ -161,28 +160,6 @@ void xpe_emu_check(const char *call, const char *what, const void *data, size_t 
                     (size_t)((const char *)data - m->data));
 }
 
-static bool reaches(int device, const xpe_emu_memory *m)
-{
-    return device >= 0 && m->device >= 0 && !m->freed &&
-           (m->device == device || xpe_emu.devices[device].reaches[m->device]);
-}
-
-void xpe_emu_open(int device)
-{
-    if (device == open_device)
-        return;
-#ifdef EMU_ASAN
-    for (size_t i = 0; i < count; i++) {
-        bool before = reaches(open_device, &table[i]), after = reaches(device, &table[i]);
-        if (before && !after)
-            POISON(table[i].data, table[i].bytes);
-        if (after && !before)
-            UNPOISON(table[i].data, table[i].bytes);
-    }
-#endif
-    open_device = device;
-}
-
 void xpe_emu_range_open(const void *data, size_t bytes)
 {
     UNPOISON(data, bytes);
@@ -192,7 +169,7 @@ void xpe_emu_range_close(const void *data, size_t bytes)
 {
     const xpe_emu_memory *m = holder(data);
 
-    if (m && m->device >= 0 && !reaches(open_device, m))
+    if (m && m->device >= 0)
         POISON(data, bytes);
 }
 
@@ -367,7 +344,6 @@ static cudaError_t device_free(void *data)
     int device = m->device;
 
     xpe_emu_drain("cudaFree", device);
-    xpe_emu_open(-1);
     xpe_emu.devices[device].used -= rounded(m->bytes);
     xpe_emu.live.buffers--;
     xpe_emu.live.device_bytes -= m->bytes;

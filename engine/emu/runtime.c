@@ -17,6 +17,7 @@ typedef struct tally {
 } tally;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local const char *inside; /* the call this thread is in */
 static _Thread_local int current;
 static _Thread_local cudaError_t last_error;
 static tally tallies[NAMES]; /* by name; ends at NULL */
@@ -56,7 +57,10 @@ static bool fails(const char *call)
 
 bool xpe_emu_enter(const char *call)
 {
+    if (inside) /* a test program that catches signals has jumped out of a kernel */
+        xpe_emu_die("%s after a crash inside of %s", call ? call : "a call", inside);
     pthread_mutex_lock(&lock);
+    inside = call ? call : "a call";
     if (!call)
         return false;
     if (strcmp(call, "xpe_emu_begin") == 0) {
@@ -71,7 +75,7 @@ bool xpe_emu_enter(const char *call)
 
 void xpe_emu_leave(void)
 {
-    xpe_emu_open(-1);
+    inside = NULL;
     pthread_mutex_unlock(&lock);
 }
 

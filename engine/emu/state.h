@@ -68,8 +68,7 @@ typedef struct xpe_emu_memory {
 const xpe_emu_memory *xpe_emu_find(const void *address);
 /* Ends the program unless [data, data + bytes) is live memory of the device. */
 void xpe_emu_check(const char *call, const char *what, const void *data, size_t bytes, int device);
-/* Access to memory for work that runs: of a device and what it reaches (-1: of none), or of one range. */
-void xpe_emu_open(int device);
+/* Access to memory for work that runs. */
 void xpe_emu_range_open(const void *data, size_t bytes);
 void xpe_emu_range_close(const void *data, size_t bytes);
 void xpe_emu_pinned_hide(void *data, size_t bytes); /* until a copy to it has run */
