@@ -131,6 +131,7 @@ static void verdict(xpd_submission *s)
     json_t *scan = s->scan ? json_deep_copy(s->scan) : json_null();
     json_object_del(scan, "arrays");
     json_object_del(scan, "file");
+    json_object_del(scan, "output_folder");
     json_object_del(scan, "replaces");
     xpd_reply_json(s->r, MHD_HTTP_OK,
                    json_pack("{s:b, s:O, s:o, s:o}", "admitted", 1, "job", s->resolved, "scan",

@@ -20,7 +20,8 @@ static xpe_status refuse(xpe_error *err, const char *path, const char *why)
     return xpe_fail(err, XPE_INVALID, POINTER, "output.path '%.200s': %s", path, why);
 }
 
-static xpe_status check_folder(const char *path, const xpe_roots *roots, xpe_error *err)
+static xpe_status check_folder(xpd_output_place *found, const char *path, const xpe_roots *roots,
+                               xpe_error *err)
 {
     char folder[PATH_MAX], resolved[PATH_MAX], text[256];
     const char *slash = strrchr(path, '/');
@@ -53,17 +54,20 @@ static xpe_status check_folder(const char *path, const xpe_roots *roots, xpe_err
      */
     if (statvfs(resolved, &v) == 0 && v.f_bavail == 0)
         return refuse(err, path, "its folder cannot be written: there is no room on its disk");
+    found->folder_device = (int64_t)s.st_dev;
+    found->folder_inode = (int64_t)s.st_ino;
     return XPE_OK;
 }
 
-xpe_status xpd_output_check(xpd_output_file *found, const char *path, bool overwrite,
+xpe_status xpd_output_check(xpd_output_place *found, const char *path, bool overwrite,
                             const xpe_roots *write_roots, xpe_error *err)
 {
     struct stat s;
     char text[256];
-    xpe_status st = check_folder(path, write_roots, err);
+    xpe_status st;
 
-    *found = (xpd_output_file){0};
+    *found = (xpd_output_place){0};
+    st = check_folder(found, path, write_roots, err);
     if (st != XPE_OK)
         return st;
     if (lstat(path, &s) != 0) {
@@ -82,7 +86,9 @@ xpe_status xpd_output_check(xpd_output_file *found, const char *path, bool overw
         return refuse(
             err, path,
             "the file there is not a result of a reconstruction, and only such are replaced");
-    *found = (xpd_output_file){true, (int64_t)s.st_ino, (int64_t)s.st_size,
-                               (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec};
+    found->exists = true;
+    found->inode = (int64_t)s.st_ino;
+    found->bytes = (int64_t)s.st_size;
+    found->mtime_ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
     return XPE_OK;
 }

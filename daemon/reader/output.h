@@ -4,15 +4,18 @@
 
 #include "io/read/read.h"
 
-/* The result that would be replaced.  The broker knows whose it is; it knows it by this and not by
- * its name, since `..`, links and doubled slashes give one file many names. */
-typedef struct xpd_output_file {
-    bool exists;
+/* Where the path leads.  The broker knows by this, and not by the name, whose result would be
+ * replaced: `..`, links and doubled slashes give one file many names.  The worker knows by the
+ * folder that it writes where the path led when it was judged. */
+typedef struct xpd_output_place {
+    int64_t folder_device, folder_inode;
+    bool exists; /* a result that would be replaced; then: */
     int64_t inode, bytes, mtime_ns;
-} xpd_output_file;
+} xpd_output_place;
 
 /* write_roots NULL = the process's own permissions alone.  Nothing is created. */
-XPE_MUST_CHECK xpe_status xpd_output_check(xpd_output_file *found, const char *path, bool overwrite,
-                                           const xpe_roots *write_roots, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpd_output_check(xpd_output_place *found, const char *path,
+                                           bool overwrite, const xpe_roots *write_roots,
+                                           xpe_error *err);
 
 #endif

@@ -25,7 +25,7 @@ typedef struct work {
     json_t *arrays, *warnings;
     char sha256[65];
     int64_t probe_modes, init_probe_modes;
-    xpd_output_file replaced;
+    xpd_output_place output;
 } work;
 
 static void refuse(xpd_reading *r, const xpe_error *err)
@@ -380,12 +380,16 @@ static json_t *describe(const work *w)
         json_object_set_new(scan, "name", name ? name : json_string(""));
         json_object_set_new(scan, "energy_kev",
                             i->energy_kev > 0 ? json_real(i->energy_kev) : json_null());
-        if (w->replaced.exists)
+        if (w->r->write_roots && w->output.folder_inode)
+            json_object_set_new(scan, "output_folder",
+                                json_pack("{s:I, s:I}", "device",
+                                          (json_int_t)w->output.folder_device, "inode",
+                                          (json_int_t)w->output.folder_inode));
+        if (w->output.exists)
             json_object_set_new(scan, "replaces",
-                                json_pack("{s:I, s:I, s:I}", "inode",
-                                          (json_int_t)w->replaced.inode, "bytes",
-                                          (json_int_t)w->replaced.bytes, "mtime_ns",
-                                          (json_int_t)w->replaced.mtime_ns));
+                                json_pack("{s:I, s:I, s:I}", "inode", (json_int_t)w->output.inode,
+                                          "bytes", (json_int_t)w->output.bytes, "mtime_ns",
+                                          (json_int_t)w->output.mtime_ns));
     }
     return scan;
 }
@@ -396,9 +400,8 @@ bool xpd_reading_run(xpd_reading *r)
     xpe_error err = {0};
 
     r->errors = json_array();
-    if (r->output_path &&
-        xpd_output_check(&w.replaced, r->output_path, r->job->output_overwrite, r->write_roots,
-                         &err) != XPE_OK)
+    if (r->output_path && xpd_output_check(&w.output, r->output_path, r->job->output_overwrite,
+                                           r->write_roots, &err) != XPE_OK)
         refuse(r, &err);
     /* Frames come last but first in the message, so a fault elsewhere saves reading them. */
     if (open_scan(&w)) {

@@ -193,7 +193,7 @@ static void keep_text(char *out, size_t size, const json_t *value)
 static xpe_status describe(xpd_input *input, const xpp_job *job, xpe_error *err)
 {
     xpe_problem_desc *d = &input->desc;
-    const json_t *scan = input->scan;
+    const json_t *scan = input->scan, *folder = json_object_get(scan, "output_folder");
     xpe_status st = number(&d->scan.wavelength_m, scan, "wavelength_m", true, err);
 
     if (st == XPE_OK)
@@ -208,6 +208,9 @@ static xpe_status describe(xpd_input *input, const xpp_job *job, xpe_error *err)
     keep_text(input->scan_name, sizeof input->scan_name, json_object_get(scan, "name"));
     keep_text(input->sha256, sizeof input->sha256,
               json_object_get(json_object_get(scan, "file"), "sha256"));
+    input->output_folder =
+        (xpe_folder){(uint64_t)json_integer_value(json_object_get(folder, "device")),
+                     (uint64_t)json_integer_value(json_object_get(folder, "inode"))};
     return st;
 }
 

@@ -2,6 +2,7 @@
 #ifndef XPD_JOB_H
 #define XPD_JOB_H
 
+#include "io/write/write.h"
 #include "xptychod/engine.h"
 #include "xptychod/protocol.h"
 
@@ -15,7 +16,8 @@ typedef struct xpd_input {
     xpe_problem_desc desc; /* of the first stage */
     json_t *scan;          /* the body, owned */
     char scan_name[256];
-    char sha256[65]; /* of frames and positions, "" when not said */
+    char sha256[65];          /* of frames and positions, "" when not said */
+    xpe_folder output_folder; /* that the reader judged; inode 0 when not said */
 } xpd_input;
 
 /* Maps every array and checks its size against its shape and its seals.  Takes the descriptors

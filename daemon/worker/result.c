@@ -304,6 +304,7 @@ xpe_status xpd_result_write(json_t **out, const xpd_work *work, const xpd_final 
         .devices = names,
         .end_time = end_time,
         .partial = partial,
+        .folder = work->input.output_folder,
         .whole = partial || !work->folder ? NULL : announce,
         .whole_context = &(announcement){work, final, devices},
     };

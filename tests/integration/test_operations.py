@@ -135,6 +135,28 @@ def test_a_result_of_another_user_is_replaced_under_none_of_its_names(site, syst
     assert response.status == 200 and "replaces" not in response.json()["scan"]
 
 
+def test_a_folder_replaced_by_a_link_leads_no_result_out_of_the_write_roots(site, system, slow_scan_file):
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not installed")
+    token = make_token(site)
+    scan = shutil.copy(slow_scan_file, site.folders["/data/scans"])
+    folder = pathlib.Path(site.folders["/data/results"], "mine")
+    folder.mkdir()
+    daemon = system()
+    api = xptychod.Api(daemon.ready["http"], token)
+    victim = daemon.state / "queue.db"
+    before = victim.stat().st_ino
+    job = job_of(scan, output={"path": str(folder / victim.name), "overwrite": True}) | {"recon": {"iterations": 30}}
+    job_id = api.submit(job)["id"]
+    api.wait_for_iteration(job_id, 1)
+    folder.rename(folder.with_name("aside"))
+    folder.symlink_to(daemon.state)
+    done = api.finish(job_id)
+    assert (done["state"], done["reason"]) == ("failed", "output") and "replaced" in done["detail"], done
+    assert victim.stat().st_ino == before
+    assert not list(folder.with_name("aside").iterdir())
+
+
 def test_the_configuration_that_is_installed_starts_a_closed_service(tmp_path):
     daemon = SystemDaemon(tmp_path / "sample", (ROOT / "deploy/xptychod.conf").read_text())
     try:

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,29 +43,51 @@ static xpe_status fail_errno(const xpe_file *f, xpe_error *err, const char *what
 
 /* ------------------------------------------------------------------------------- life of a file */
 
-static xpe_status name_temporary(xpe_file *f, xpe_error *err)
+/* Opens the folder of the path.  Everything later is done beneath the descriptor: a folder that is
+ * replaced by a link in the middle of a run does not lead the writing elsewhere. */
+static xpe_status open_folder(xpe_file *f, const xpe_folder *where, xpe_error *err)
+{
+    const char *slash = strrchr(f->path, '/');
+    size_t length = slash ? (size_t)(slash - f->path) : 0;
+    struct stat s;
+
+    if (length >= sizeof f->folder)
+        return xpe_fail(err, XPE_INVALID, POINTER, "output.path is too long (%zu bytes)",
+                        strlen(f->path));
+    snprintf(f->folder, sizeof f->folder, "%.*s", !slash || length ? (int)length : 1, f->path);
+    if (!slash)
+        snprintf(f->folder, sizeof f->folder, ".");
+    f->folder_fd = open(f->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->folder_fd < 0 || fstat(f->folder_fd, &s) != 0)
+        return fail_errno(f, err, "its folder cannot be opened", errno);
+    if (where && where->inode &&
+        ((uint64_t)s.st_dev != where->device || (uint64_t)s.st_ino != where->inode))
+        return xpe_fail(
+            err, XPE_INVALID, POINTER,
+            "output.path '%.200s': its folder was replaced by another one while the job "
+            "ran; nothing is written there",
+            f->path);
+    return XPE_OK;
+}
+
+static xpe_status name_files(xpe_file *f, xpe_error *err)
 {
     const char *slash = strrchr(f->path, '/');
     const char *name = slash ? slash + 1 : f->path;
     uint64_t number = 0;
-    size_t length = slash ? (size_t)(slash - f->path) : 0;
 
     if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return xpe_fail(err, XPE_INVALID, POINTER, "output.path '%.200s' names no file", f->path);
+    if (strlen(name) > NAME_MAX)
+        return xpe_fail(err, XPE_INVALID, POINTER,
+                        "output.path is too long (a name of %zu bytes, at most %d)", strlen(name),
+                        NAME_MAX);
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
         return fail_errno(f, err, "no random name can be made", errno);
-    if (length < sizeof f->folder)
-        snprintf(f->folder, sizeof f->folder, "%.*s", !slash || length ? (int)length : 1, f->path);
-    if (!slash)
-        snprintf(f->folder, sizeof f->folder, ".");
-    /* The start of the name is enough, 255 bytes being the most that a name may have. */
-    if (length >= sizeof f->folder ||
-        (size_t)snprintf(f->temporary, sizeof f->temporary, "%s/.%.200s.%016llx", f->folder, name,
-                         (unsigned long long)number) >= sizeof f->temporary) {
-        f->temporary[0] = '\0';
-        return xpe_fail(err, XPE_INVALID, POINTER, "output.path is too long (%zu bytes)",
-                        strlen(f->path));
-    }
+    snprintf(f->target, sizeof f->target, "/proc/self/fd/%d/%.*s", f->folder_fd, NAME_MAX, name);
+    /* The start of the name is enough, NAME_MAX being the most that a name may have. */
+    snprintf(f->temporary, sizeof f->temporary, "/proc/self/fd/%d/.%.200s.%016llx", f->folder_fd,
+             name, (unsigned long long)number);
     return XPE_OK;
 }
 
@@ -72,7 +95,7 @@ static xpe_status check_target(const xpe_file *f, xpe_error *err)
 {
     struct stat s;
 
-    if (lstat(f->path, &s) != 0)
+    if (lstat(f->target, &s) != 0)
         return errno == ENOENT ? XPE_OK : fail_errno(f, err, "cannot be written", errno);
     if (!f->overwrite)
         return xpe_fail(err, XPE_INVALID, POINTER,
@@ -114,8 +137,8 @@ static int open_temporary(const xpe_file *f, int flags)
     return open(f->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0666);
 }
 
-xpe_status xpe_file_create(xpe_file *f, const char *path, bool overwrite, int64_t bytes,
-                           xpe_error *err)
+xpe_status xpe_file_create(xpe_file *f, const char *path, const xpe_folder *where, bool overwrite,
+                           int64_t bytes, xpe_error *err)
 {
     xpe_status st;
     hid_t fapl;
@@ -127,15 +150,11 @@ xpe_status xpe_file_create(xpe_file *f, const char *path, bool overwrite, int64_
     f->whole = NULL;
     f->folder_fd = -1;
     f->id = -1;
-    st = name_temporary(f, err);
-    if (st != XPE_OK)
-        return st;
-    f->folder_fd = open(f->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (f->folder_fd < 0) {
-        f->temporary[0] = '\0';
-        return fail_errno(f, err, "its folder cannot be opened", errno);
-    }
-    st = check_target(f, err);
+    st = open_folder(f, where, err);
+    if (st == XPE_OK)
+        st = name_files(f, err);
+    if (st == XPE_OK)
+        st = check_target(f, err);
     if (st == XPE_OK)
         st = check_room(f, bytes, err);
     fd = st == XPE_OK ? open_temporary(f, O_CREAT | O_EXCL) : -1;
@@ -199,12 +218,12 @@ static xpe_status describe(const xpe_file *f, int fd, xpe_written *out, xpe_erro
 static int give_name(const xpe_file *f)
 {
     if (f->overwrite)
-        return rename(f->temporary, f->path);
-    if (renameat2(AT_FDCWD, f->temporary, AT_FDCWD, f->path, RENAME_NOREPLACE) == 0)
+        return rename(f->temporary, f->target);
+    if (renameat2(AT_FDCWD, f->temporary, AT_FDCWD, f->target, RENAME_NOREPLACE) == 0)
         return 0;
     if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
         return -1;
-    if (link(f->temporary, f->path) != 0)
+    if (link(f->temporary, f->target) != 0)
         return -1;
     return unlink(f->temporary);
 }

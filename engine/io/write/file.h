@@ -9,9 +9,9 @@
 
 typedef struct xpe_file {
     const char *path; /* the final name, borrowed */
-    char temporary[4096];
     char folder[4096];
     int folder_fd;
+    char temporary[320], target[320]; /* both beneath folder_fd, whatever `path` leads to by now */
     hid_t id;
     bool overwrite;
     bool failed; /* a call went wrong; `reason` says which and why */
@@ -20,9 +20,10 @@ typedef struct xpe_file {
     void *whole_context;
 } xpe_file;
 
-/* bytes: at least what will be written; that much room is taken at once. */
-XPE_MUST_CHECK xpe_status xpe_file_create(xpe_file *f, const char *path, bool overwrite,
-                                          int64_t bytes, xpe_error *err);
+/* bytes: at least what will be written; that much room is taken at once.  where: the folder that
+ * path must lead to, or NULL. */
+XPE_MUST_CHECK xpe_status xpe_file_create(xpe_file *f, const char *path, const xpe_folder *where,
+                                          bool overwrite, int64_t bytes, xpe_error *err);
 /* Marks it complete, syncs, renames and describes it. */
 XPE_MUST_CHECK xpe_status xpe_file_finish(xpe_file *f, xpe_written *out, xpe_error *err);
 /* Closes and removes what was not finished; fine after finish. */

@@ -180,7 +180,7 @@ xpe_status xpe_result_write(xpe_written *out, const char *path, bool overwrite, 
                     (int64_t)(r->job ? strlen(r->job) : 0) + (1 << 20);
 
     memset(out, 0, sizeof *out);
-    st = xpe_file_create(&f, path, overwrite, bytes, err);
+    st = xpe_file_create(&f, path, &r->folder, overwrite, bytes, err);
     if (st != XPE_OK)
         return st;
     f.whole = r->whole;

@@ -106,7 +106,7 @@ xpe_status xpe_scan_write(xpe_written *out, const char *path, bool overwrite,
                     8 * (object + (content->probe_modes + content->true_modes) * frame) + (1 << 20);
 
     memset(out, 0, sizeof *out);
-    st = xpe_file_create(&f, path, overwrite, bytes, err);
+    st = xpe_file_create(&f, path, NULL, overwrite, bytes, err);
     if (st != XPE_OK)
         return st;
     xpe_attr_int(&f, "/", "format_version", 1);

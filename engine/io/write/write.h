@@ -21,6 +21,12 @@ typedef struct xpe_written {
     char sha256[65];
 } xpe_written;
 
+/* The folder that an output path led to when it was judged.  Between that and the writing, hours
+ * later, a link may have taken its place.  Inode 0 = it was not judged. */
+typedef struct xpe_folder {
+    uint64_t device, inode;
+} xpe_folder;
+
 /* One row of /run/parameters; origin is "given", "file", "derived" or "default".  The reference
  * program's viewer looks for the row `probe` with the value "known" or "estimated", and
  * `mode_schedule` with a value like "(20, 40)". */
@@ -53,15 +59,16 @@ typedef struct xpe_result {
     const char *devices;     /* "cpu, cpu" */
     const char *end_time;    /* RFC 3339 or NULL */
     bool partial;            /* of a run that did not end as planned */
-    /* Called when the file is whole and on disk and before it gets its name, with what will be under
-     * the name (naming changes none of it); NULL = nobody wants to know. */
+    xpe_folder folder;       /* where the path has to lead */
+    /* Called when the file is whole and on disk and before it gets its name, with what will be
+     * under the name (naming changes none of it); NULL = nobody wants to know. */
     void (*whole)(void *context, const xpe_written *written);
     void *whole_context;
 } xpe_result;
 
 /* Refuses an existing file without overwrite, also one that appears meanwhile; with it, only a
- * regular file is replaced: XPE_INVALID.  XPE_IO when the file cannot be written.  The pointer is
- * /output/path. */
+ * regular file is replaced: XPE_INVALID.  So is a path that no longer leads to `folder`.  XPE_IO
+ * when the file cannot be written.  The pointer is /output/path. */
 XPE_MUST_CHECK xpe_status xpe_result_write(xpe_written *out, const char *path, bool overwrite,
                                            const xpe_result *result, xpe_error *err);
 

@@ -59,6 +59,40 @@ static void only_regular_files_are_replaced(void **state)
     assert_int_equal(temporary_count(folder), 1);
 }
 
+/* What a user may do to a folder of their own while the result is written. */
+static void swap_the_folder(void *context, const xpe_written *written)
+{
+    (void)written;
+    assert_int_equal(rename(folder, context), 0);
+    assert_int_equal(mkdir(folder, 0700), 0);
+}
+
+static void a_folder_that_was_replaced_is_not_written_into(void **state)
+{
+    char aside[600];
+    xpe_written written;
+    struct stat st;
+    xpe_error err;
+    sample a;
+
+    (void)state;
+    sample_make(&a);
+    assert_int_equal(stat(folder, &st), 0);
+    a.result.folder = (xpe_folder){(uint64_t)st.st_dev, (uint64_t)st.st_ino + 1};
+    assert_int_equal(xpe_result_write(&written, path, false, &a.result, &err), XPE_INVALID);
+    assert_non_null(strstr(err.text, "its folder was replaced"));
+    assert_int_equal(temporary_count(folder), 0);
+    /* once it is open, the file stays where it was begun */
+    snprintf(aside, sizeof aside, "%s.aside", folder);
+    a.result.folder.inode--;
+    a.result.whole = swap_the_folder;
+    a.result.whole_context = aside;
+    assert_int_equal(xpe_result_write(&written, path, false, &a.result, &err), XPE_OK);
+    assert_int_equal(temporary_count(folder), 0);
+    assert_int_equal(temporary_count(aside), 1);
+    temporary_remove(aside);
+}
+
 static void a_missing_folder_and_a_missing_name_are_told(void **state)
 {
     char other[600];
@@ -139,6 +173,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_existing_file_is_kept_without_overwrite, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(only_regular_files_are_replaced, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_folder_that_was_replaced_is_not_written_into, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_missing_folder_and_a_missing_name_are_told, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_write_that_fails_leaves_nothing_and_says_why, set_up,

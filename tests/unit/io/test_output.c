@@ -27,7 +27,7 @@ static int tear_down(void **state)
 
 static void refused(const char *name, bool overwrite, const xpe_roots *roots, const char *word)
 {
-    xpd_output_file found;
+    xpd_output_place found;
     xpe_error err;
 
     assert_int_equal(xpd_output_check(&found, name, overwrite, roots, &err), XPE_INVALID);
@@ -40,7 +40,7 @@ static void a_free_name_in_a_write_root_is_good_and_stays_free(void **state)
 {
     const char *const folders[] = {folder};
     const xpe_roots roots = {folders, 1};
-    xpd_output_file found;
+    xpd_output_place found;
     xpe_error err;
 
     (void)state;
@@ -85,7 +85,7 @@ static void a_folder_without_permission_is_refused(void **state)
 
 static void only_results_are_replaced_and_only_on_request(void **state)
 {
-    xpd_output_file found;
+    xpd_output_place found;
     xpe_written written;
     xpe_error err;
     char detour[600];
