@@ -210,7 +210,7 @@ def test_a_copy_of_the_stopped_state_is_a_backup(site, system, scan_file, slow_s
     assert daemon.unix.get(f"/v1/jobs/{ended['id']}/result/data").status == 410, "as the manual says"
     assert pathlib.Path(ended["result"]["path"]).read_bytes()[:4] == b"\x89HDF"
     again = daemon.unix.wait_for_event(running, lambda event: event["type"] == "resumed")
-    assert again["from_iter"] == 0
+    assert again["from_iter"] >= 1, "from the checkpoint that it left when it was stopped"
     assert [daemon.unix.show(job)["state"] for job in waiting] == ["queued", "queued"]
     daemon.unix.post(f"/v1/jobs/{running}/cancel")
     assert [daemon.unix.finish(job)["state"] for job in waiting] == ["succeeded", "succeeded"]
