@@ -13,6 +13,13 @@ extern const xpe_backend xpe_backend_cpu;
 extern const xpe_backend xpe_backend_cuda;
 #endif
 
+/* What a refusal recommends: a device that this program can serve. */
+#ifdef XPE_WITH_CPU
+#define USABLE "\"cpu\""
+#else
+#define USABLE "\"cuda:0\""
+#endif
+
 typedef struct kind {
     const char *prefix;
     const xpe_backend *backend;
@@ -81,7 +88,7 @@ xpe_status xpe_backend_find(const xpe_backend **out, const xpe_device_list *devi
                             devices->names[i]);
         if (!k->backend)
             return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices",
-                            "device '%s' cannot be used: %s; use \"cpu\"", devices->names[i],
+                            "device '%s' cannot be used: %s; use " USABLE, devices->names[i],
                             k->absent);
         if (first && k != first)
             return xpe_fail(err, XPE_INVALID, "/devices/devices",

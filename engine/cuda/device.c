@@ -340,7 +340,7 @@ static xpe_status find_device(xpe_cuda_device *d, const char *name, xpe_error *e
 
     if (rc != cudaSuccess) {
         (void)cudaGetLastError();
-        return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "device '%s' cannot be used: %s; use \"cpu\"", name,
+        return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "device '%s' cannot be used: %s", name,
                         cudaGetErrorString(rc));
     }
     d->id = xpe_cuda_number(name);
