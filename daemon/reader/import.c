@@ -20,8 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HC_KEV_M 1.2398419843320026e-9
-
 static const char help[] =
     "usage: xptycho import ARCHIVE.npz --output SCAN.h5 --positions-unit UNIT GEOMETRY [options]\n"
     "\n"
@@ -282,7 +280,7 @@ static xpe_status settle_geometry(xpe_scan *scan, const options *o, const char *
                                   xpe_error *err)
 {
     double n = (double)scan->n,
-           wavelength = o->energy_kev > 0 ? HC_KEV_M / o->energy_kev : o->wavelength_m, pixel;
+           wavelength = o->energy_kev > 0 ? XPE_HC_KEV_M / o->energy_kev : o->wavelength_m, pixel;
 
     scan->wavelength_m = wavelength;
     scan->detector_distance_m = o->distance_m;

@@ -24,7 +24,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HC_KEV_M 1.2398419843320026e-9
 #define MODES_MAX 16
 
 static const char help[] =
@@ -53,7 +52,8 @@ static const char help[] =
     "  --seed S             of noise, jitter and object; default 1\n"
     "  --json               the figures as JSON\n"
     "\n"
-    "Exit codes: 0 success, 2 usage, 3 refused (a file that exists, a disk that is full), 4 failed.\n";
+    "Exit codes: 0 success, 2 usage, 3 refused (a file that exists, a disk that is full), 4 "
+    "failed.\n";
 
 typedef struct settings {
     const char *output, *pattern;
@@ -283,7 +283,7 @@ static void refuse(int *count, const char *format, ...)
 static bool optics_make(simulation *s)
 {
     settings *set = &s->set;
-    double wavelength = HC_KEV_M / set->energy_kev;
+    double wavelength = XPE_HC_KEV_M / set->energy_kev;
     int wrong = 0;
 
     if (set->n < 16 || set->n > 4096 || set->n % 2)

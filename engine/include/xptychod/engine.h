@@ -118,6 +118,8 @@ typedef struct xpe_grid_wish {
     const double *origin_m; /* [2] or NULL */
 } xpe_grid_wish;
 
+/* Wavelength of a photon in metres = this / its energy in keV (section 1). */
+#define XPE_HC_KEV_M 1.2398419843320026e-9
 /* Object pixel pitch dx = lambda D / (n p), metres. */
 double xpe_pixel_pitch(double wavelength_m, double distance_m, double detector_pitch_m, int64_t n);
 

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HC_KEV_M 1.2398419843320026e-9
 #define ELECTRON_REST_KEV 510.99895069
 
 void xpe_notes_add(xpe_notes *notes, const char *format, ...)
@@ -86,8 +85,9 @@ double xpe_unit_energy(const char *units, double none)
 /* Photons: hc / E.  Electrons: hc / sqrt(E^2 + 2 E m c^2). */
 double xpe_wavelength(double energy_kev, bool electrons)
 {
-    return electrons ? HC_KEV_M / sqrt(energy_kev * energy_kev + 2 * energy_kev * ELECTRON_REST_KEV)
-                     : HC_KEV_M / energy_kev;
+    return electrons
+               ? XPE_HC_KEV_M / sqrt(energy_kev * energy_kev + 2 * energy_kev * ELECTRON_REST_KEV)
+               : XPE_HC_KEV_M / energy_kev;
 }
 
 xpe_status xpe_format_find(xpe_facts *facts, xpe_h5 *h, const char *format, xpe_notes *notes,
