@@ -8,6 +8,7 @@
  * there: the checkpoint has error, modes and seconds of every iteration. */
 #include "keep.h"
 
+#include "build.h"
 #include "execute.h"
 #include "files.h"
 
@@ -225,7 +226,7 @@ xpe_status xpd_keep_open(xpd_keep *keep, const xpd_work *work, const xpd_devices
     *keep = (xpd_keep){.work = work, .events = events, .folder = work->checkpoints};
     if (!keep->folder)
         return XPE_OK;
-    snprintf(keep->head.build, sizeof keep->head.build, "%s", xpe_build_identity());
+    xpd_build_text(keep->head.build, sizeof keep->head.build);
     snprintf(keep->head.job, sizeof keep->head.job, "%s", work->logged ? work->id : "");
     device_text(keep->head.device, sizeof keep->head.device, devices);
     keep->head.num_frames = work->input.desc.scan.num_frames;

@@ -24,7 +24,7 @@ typedef struct xpe_checkpoint_record {
  * pointers belong to the xpe_checkpoint_reader. */
 typedef struct xpe_checkpoint {
     /* the same job, and the bits that are promised */
-    char build[160];                    /* xpe_build_identity() */
+    char build[160];                    /* of the program that runs */
     char device[96];                    /* kind and model: the same arithmetic */
     char job[32];                       /* its id; "" = any */
     uint8_t scan[XPE_CHECKPOINT_HASH];  /* of the data */
