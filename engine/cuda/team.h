@@ -162,7 +162,6 @@ int xpe_cuda_number(const char *name); /* of "cuda:N", or -1 */
 /* Until the event has happened; false when the team has failed. */
 bool xpe_cuda_await(xpe_team *team, int device, cudaEvent_t event);
 double xpe_cuda_clock(void);
-size_t xpe_cuda_list(xpe_device_info *out, size_t max);
 xpe_status xpe_cuda_open(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes, xpe_error *err);
 void xpe_cuda_close(xpe_team *team);
 xpe_status xpe_cuda_wait(xpe_team *team, xpe_error *err);
