@@ -2,8 +2,9 @@
 #
 #   xptychod_packages_build   compile and run the programs
 #   xptychod_packages_tests   what the test suite needs beside them
-#   xptychod_packages_servers web servers for the test of the proxy recipes; their packages start a
-#                             service where systemd runs, so there it is left to the user
+#   xptychod_packages_servers web servers for the test of the proxy recipes, and Slurm for that of
+#                             batch jobs; their packages start a service where systemd runs, so
+#                             there it is left to the user
 #   xptychod_packages_reference   for PyPI's reference program, several hundred megabytes; only the
 #                             interchange test needs them
 #   xptychod_install NAME...  installs those that are missing, as root or through sudo; says which
@@ -19,7 +20,7 @@ xptychod_packages_tests=(
     python3-pytest python3-numpy python3-scipy python3-h5py python3-zmq python3-venv
     systemd strace openssl g++
 )
-xptychod_packages_servers=(nginx caddy)
+xptychod_packages_servers=(nginx caddy slurm-wlm munge)
 xptychod_packages_reference=(python3-torch)
 
 xptychod_install() {

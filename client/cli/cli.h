@@ -98,6 +98,8 @@ bool cli_set(json_t *doc, const char *path, json_t *value, char *why, size_t why
 bool cli_set_text(json_t *doc, const char *assignment, char *why, size_t why_size);
 /* The job's own options and --set, in the order given.  CLI_OK or CLI_USAGE, reported. */
 int cli_job_fill(json_t *doc, const cli_args *args);
+/* "KEY=VALUE" of --label, repeated.  CLI_OK, or reported. */
+int cli_job_labels(json_t *doc, const cli_args *args);
 /* Makes the paths of a job document absolute, seen from the current folder. */
 bool cli_job_paths(json_t *doc, char *why, size_t why_size);
 /* An absolute path without "." and ".." (malloc'd); NULL when memory is exhausted. */
@@ -125,6 +127,14 @@ void cli_warn(const char *format, ...) XPC_PRINTF(1, 2); /* "xptycho: ..." on st
 /* Watches a job to its end. */
 typedef enum cli_follow_mode { CLI_FOLLOW_AUTO, CLI_FOLLOW_JSON, CLI_FOLLOW_QUIET } cli_follow_mode;
 int cli_follow(const cli_args *args, xpc_client *client, const char *id, cli_follow_mode mode);
+
+/* The same looks for events that come from elsewhere.  `job` is {"job": document}, for the bar. */
+typedef struct cli_view cli_view;
+cli_view *cli_view_open(cli_follow_mode mode, const json_t *job); /* NULL: memory is exhausted */
+bool cli_view_event(cli_view *view, const json_t *event); /* false: stdout cannot be written */
+void cli_view_clear(cli_view *view); /* before a line on stderr */
+void cli_view_end(cli_view *view, const char *id, const json_t *end); /* the line that sums up */
+void cli_view_close(cli_view *view);
 
 /* ---------------------------------------------------------------------------------- terminal */
 
@@ -161,6 +171,10 @@ const char *cli_member(const json_t *object, const char *name); /* text, "" wher
 /* ---------------------------------------------------------------------------------- commands */
 
 int cmd_submit(const cli_args *args);
+int cmd_sweep(const cli_args *args);
+/* submit --slurm with a whole document, and watch with the folder of such a job. */
+int cmd_slurm_submit(const cli_args *args, json_t *doc);
+int cmd_slurm_watch(const cli_args *args, const char *folder);
 int cmd_watch(const cli_args *args);
 int cmd_list(const cli_args *args);
 int cmd_show(const cli_args *args);

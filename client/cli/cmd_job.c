@@ -21,8 +21,11 @@ int cmd_watch(const cli_args *args)
 {
     xpc_client *client;
     char *id;
-    int code = begin(args, &client, &id);
+    int code;
 
+    if (strchr(args->operands[0], '/')) /* no id has one */
+        return cmd_slurm_watch(args, args->operands[0]);
+    code = begin(args, &client, &id);
     if (code == CLI_OK)
         code = cli_follow(args, client, id,
                           cli_args_flag(args, "json")   ? CLI_FOLLOW_JSON

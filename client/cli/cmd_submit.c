@@ -4,37 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "KEY=VALUE" of --label, repeated. */
-static int fill_labels(json_t *doc, const cli_args *args)
-{
-    int i;
-
-    for (i = 0; i < args->count; i++) {
-        const char *text = args->values[i], *equals;
-        json_t *labels;
-
-        if (strcmp(args->options[i]->name, "label") != 0)
-            continue;
-        equals = strchr(text, '=');
-        if (!equals || equals == text)
-            return cli_usage(args->command, "--label: '%.60s' is not KEY=VALUE", text);
-        labels = json_object_get(doc, "labels");
-        if (!labels) {
-            labels = json_object();
-            if (json_object_set_new(doc, "labels", labels) != 0)
-                return CLI_UNEXPECTED;
-        }
-        if (json_object_setn_new(labels, text, (size_t)(equals - text), json_string(equals + 1)) !=
-            0)
-            return cli_usage(args->command, "--label: '%.60s' is not UTF-8 text", text);
-    }
-    return CLI_OK;
-}
-
 static int fill(json_t *doc, const cli_args *args)
 {
     char why[256];
-    int code = fill_labels(doc, args);
+    int code = cli_job_labels(doc, args);
 
     if (code == CLI_OK)
         code = cli_job_fill(doc, args);
@@ -118,27 +91,43 @@ static int go_on(const cli_args *args, xpc_client *client, const json_t *job)
     return code;
 }
 
+/* A scan is no text; a job is. */
+static bool is_job_file(const char *name)
+{
+    size_t length = strlen(name);
+
+    return length > 5 && strcmp(name + length - 5, ".json") == 0;
+}
+
 int cmd_submit(const cli_args *args)
 {
     const char *file = cli_args_text(args, "job"), *key = cli_args_text(args, "idempotency-key");
+    const char *scan = args->operand_count > 0 ? args->operands[0] : NULL;
     xpc_client *client = NULL;
     xpc_error err;
     json_t *doc = NULL, *out = NULL;
     int code = CLI_OK;
     char why[256];
 
-    if (!file && args->operand_count == 0)
+    if (!file && scan && is_job_file(scan)) {
+        file = scan;
+        scan = NULL;
+    }
+    if (!file && !scan)
         return cli_usage(args->command, "give a scan file, or a whole job with --job");
     doc = file ? cli_job_load(file, &code) : json_object();
     if (!doc)
         goto done;
     code = CLI_OK;
-    if (args->operand_count > 0 &&
-        !cli_set(doc, "scan.path", json_string(args->operands[0]), why, sizeof(why))) {
-        code = cli_usage(args->command, "'%.60s': %s", args->operands[0], why);
+    if (scan && !cli_set(doc, "scan.path", json_string(scan), why, sizeof(why))) {
+        code = cli_usage(args->command, "'%.60s': %s", scan, why);
         goto done;
     }
     code = fill(doc, args);
+    if (code == CLI_OK && cli_args_flag(args, "slurm")) {
+        code = cmd_slurm_submit(args, doc);
+        goto done;
+    }
     if (code == CLI_OK)
         code = cli_open(&client, args);
     if (code != CLI_OK)

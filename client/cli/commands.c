@@ -1,6 +1,7 @@
 /* The table of commands and their options: what the parser accepts is what the help shows. */
 #include "cli.h"
 
+#include <limits.h>
 #include <string.h>
 
 const cli_option cli_common_options[] = {
@@ -70,11 +71,38 @@ const cli_option cli_job_options[] = {
             "key that makes the same submission twice one job (default: a fresh one)"                \
     }
 
+#define SLURM_OPTIONS                                                                                \
+    {"slurm", 0, CLI_FLAG, NULL, NULL,                                                               \
+     "as a batch job of Slurm, without a daemon: its files are in a folder that all nodes see"},     \
+        {"folder", 0, CLI_PATH, "DIR", NULL,                                                         \
+         "with --slurm: the folder, which is made (default: xptycho-... in the current folder)"},    \
+        {"partition", 0, CLI_TEXT, "P", NULL, "with --slurm: as sbatch takes it"},                   \
+        {"gres", 0, CLI_TEXT, "G", NULL,                                                             \
+         "with --slurm: as sbatch takes it (default: gpu:N where the job says num_devices)"},        \
+        {"time", 0, CLI_TEXT, "T", NULL,                                                             \
+         "with --slurm: the time limit as sbatch takes it; 3 minutes before it the run writes a "    \
+         "checkpoint and is queued again"},                                                          \
+    {                                                                                                \
+        "sbatch-arg", 0, CLI_TEXT, "X", NULL,                                                        \
+            "with --slurm: one more argument of sbatch, such as --sbatch-arg=--account=NAME; may "   \
+            "be repeated"                                                                            \
+    }
+
 static const cli_option submit_options[] = {
     {"job", 'j', CLI_PATH, "FILE", NULL,
      "a whole job as JSON, - for stdin; SCAN and options change it"},
-    {"dry-run", 0, CLI_FLAG, NULL, NULL, "only ask whether the job would be admitted"},
+    {"dry-run", 0, CLI_FLAG, NULL, NULL, 
+     "only ask whether the job would be admitted; with --slurm, print the script"},
     FOLLOW_OPTIONS,
+    SLURM_OPTIONS,
+    {0}};
+static const cli_option sweep_options[] = {
+    {"dry-run", 0, CLI_FLAG, NULL, NULL, "with --slurm: print the script"},
+    {"wait", 0, CLI_FLAG, NULL, NULL, "wait for the end of all, then print the table once more"},
+    {"idempotency-key", 0, CLI_TEXT, "KEY", NULL,
+     "the same sweep sent again under its key makes no job twice (default: a fresh one)"},
+    {"at-once", 0, CLI_INTEGER, "N", NULL, "with --slurm: most tasks side by side (default: any)"},
+    SLURM_OPTIONS,
     {0}};
 static const cli_option rerun_options[] = {FOLLOW_OPTIONS, {0}};
 static const cli_option watch_options[] = {
@@ -114,9 +142,9 @@ static const cli_option preview_options[] = {
 
 const cli_command cli_commands[] = {
     {"submit",
-     "[OPTION...] [SCAN]",
+     "[OPTION...] [SCAN|JOB.json]",
      "Submit a job",
-     "Prints the id of the new job. SCAN is the scan file; relative paths are seen from the "
+     "Prints the id of the new job. SCAN is the scan file, JOB.json a whole job; relative paths are seen from the "
      "current "
      "folder. The exit code is that of the submission, with --watch or --wait that of the job. A "
      "lost "
@@ -124,20 +152,35 @@ const cli_command cli_commands[] = {
      "is "
      "printed, with --watch one event a line after it.",
      "  xptycho submit scan.h5 --iterations 200 --probe-modes 2 --mode-schedule 20 --watch\n"
-     "  xptycho submit --job job.json --set recon.relaxation=0.4 --output out/recon.h5",
+     "  xptycho submit --job job.json --set recon.relaxation=0.4 --output out/recon.h5\n"
+     "  xptycho submit --slurm --partition gpu --time 2:00:00 --watch job.json",
      {submit_options, cli_job_options},
      0,
      1,
      cmd_submit,
      NULL},
+    {"sweep",
+     "[OPTION...] TEMPLATE.json SCAN...",
+     "Submit one job a scan, all by one template",
+     "The template is a job; each scan's path takes the place of its scan.path, and {name} and "
+     "{index} in its output.path become the scan's file name without its ending and its number "
+     "from 0. As jobs of the daemon, or with --slurm as one array of batch jobs. The exit code is "
+     "that of the first that did not go well.",
+     "  xptycho sweep template.json tilt_*.h5 --iterations 200 --wait\n"
+     "  xptycho sweep template.json tilt_*.h5 --slurm --partition gpu --at-once 8",
+     {sweep_options, cli_job_options},
+     2,
+     INT_MAX,
+     cmd_sweep,
+     NULL},
     {"watch",
-     "[OPTION...] ID",
+     "[OPTION...] ID|FOLDER",
      "Follow a job to its end",
      "On a terminal: a bar with the data error, the rate and the time left. Elsewhere: the "
      "daemon's "
      "progress lines, one an iteration, and '# ...' for the rest. The last line sums up. A lost "
      "connection is taken up again where it broke. Ctrl-C leaves the job running. The exit code is "
-     "that of the job.",
+     "that of the job. FOLDER is that of a batch job of Slurm, with a slash: ./xptycho-01KG...",
      "  xptycho watch 01KG7Q3N6W8Y2M4T6V8X0Z1A3C",
      {watch_options},
      1,

@@ -236,6 +236,45 @@ static look choose(cli_follow_mode mode)
     return cli_terminal(stdout) ? BAR : PLAIN;
 }
 
+/* ---------------------------------------------------------------------------------- a view alone */
+
+struct cli_view {
+    watch w;
+};
+
+cli_view *cli_view_open(cli_follow_mode mode, const json_t *job)
+{
+    cli_view *view = calloc(1, sizeof(*view));
+
+    if (!view)
+        return NULL;
+    view->w.look = choose(mode);
+    view->w.data_error = NAN;
+    read_stages(&view->w, job);
+    return view;
+}
+
+bool cli_view_event(cli_view *view, const json_t *event)
+{
+    return on_event(&view->w, event);
+}
+
+void cli_view_clear(cli_view *view)
+{
+    wipe(&view->w);
+}
+
+void cli_view_end(cli_view *view, const char *id, const json_t *end)
+{
+    if (view->w.look != JSON_LINES)
+        put_summary(&view->w, id, end);
+}
+
+void cli_view_close(cli_view *view)
+{
+    free(view);
+}
+
 int cli_follow(const cli_args *args, xpc_client *client, const char *id, cli_follow_mode mode)
 {
     watch w = {.look = choose(mode), .data_error = NAN};

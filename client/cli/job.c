@@ -208,6 +208,32 @@ int cli_job_fill(json_t *doc, const cli_args *args)
     return CLI_OK;
 }
 
+int cli_job_labels(json_t *doc, const cli_args *args)
+{
+    int i;
+
+    for (i = 0; i < args->count; i++) {
+        const char *text = args->values[i], *equals;
+        json_t *labels;
+
+        if (strcmp(args->options[i]->name, "label") != 0)
+            continue;
+        equals = strchr(text, '=');
+        if (!equals || equals == text)
+            return cli_usage(args->command, "--label: '%.60s' is not KEY=VALUE", text);
+        labels = json_object_get(doc, "labels");
+        if (!labels) {
+            labels = json_object();
+            if (json_object_set_new(doc, "labels", labels) != 0)
+                return CLI_UNEXPECTED;
+        }
+        if (json_object_setn_new(labels, text, (size_t)(equals - text), json_string(equals + 1)) !=
+            0)
+            return cli_usage(args->command, "--label: '%.60s' is not UTF-8 text", text);
+    }
+    return CLI_OK;
+}
+
 /* ---------------------------------------------------------------------------------- paths */
 
 char *cli_path_absolute(const char *folder, const char *path)

@@ -15,7 +15,7 @@ import xptychod
 from fake_broker import JOB_ID, FakeBroker
 
 USAGE, REFUSED, FAILED, CANCELLED, UNREACHABLE, INTERRUPTED = 2, 3, 4, 5, 6, 130
-OWN = ("submit", "watch", "list", "show", "cancel", "delete", "log", "rerun", "result", "preview", "queue", "devices",
+OWN = ("submit", "sweep", "watch", "list", "show", "cancel", "delete", "log", "rerun", "result", "preview", "queue", "devices",
        "version")
 SIBLINGS = ("run", "simulate", "compare", "bench", "inspect", "import")
 
