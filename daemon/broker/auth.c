@@ -2,6 +2,7 @@
 #include "auth.h"
 
 #include "log.h"
+#include "loop.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TOKENS_MAX 1024
@@ -26,6 +28,8 @@ typedef struct token {
     uint8_t sha[SHA256_DIGEST_SIZE];
     uid_t uid;
     char name[64];
+    xpd_scope scope;
+    int64_t expires_ms; /* 0 = never */
 } token;
 
 struct xpd_auth {
@@ -113,22 +117,75 @@ static bool add_token(xpd_auth *auth, const token *t)
     return true;
 }
 
+static const char *const scopes[] = {"", "read", "submit", "admin"};
+
+const char *xpd_scope_name(xpd_scope scope)
+{
+    return scopes[scope];
+}
+
+static bool parse_scopes(xpd_scope *out, char *text)
+{
+    char *rest = NULL;
+
+    *out = XPD_SCOPE_NONE;
+    for (char *word = strtok_r(text, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+        xpd_scope found = XPD_SCOPE_NONE;
+        for (int i = XPD_SCOPE_READ; i <= XPD_SCOPE_ADMIN; i++) {
+            if (strcmp(word, scopes[i]) == 0)
+                found = (xpd_scope)i;
+        }
+        if (!found)
+            return false;
+        *out = found > *out ? found : *out;
+    }
+    return *out != XPD_SCOPE_NONE;
+}
+
+static bool parse_expiry(int64_t *out_ms, const char *text)
+{
+    static const char *const forms[] = {"%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"};
+    for (int i = 0; i < 2; i++) {
+        struct tm when = {0};
+        const char *end = strptime(text, forms[i], &when);
+        struct tm same = when;
+        if (!end || *end)
+            continue;
+        *out_ms = (int64_t)timegm(&same) * 1000;
+        return *out_ms > 0 && same.tm_mday == when.tm_mday; /* not the 31st of April */
+    }
+    return false;
+}
+
 static bool parse_line(xpd_auth *auth, char *text, const char *path, int number, xpd_error *err)
 {
     char *rest = NULL;
-    token t = {.uid = 0};
+    token t = {.scope = XPD_SCOPE_SUBMIT};
 
     text[strcspn(text, "\r\n")] = '\0';
     while (*text == ' ' || *text == '\t')
         text++;
     if (!*text || *text == '#')
         return true;
+    for (size_t n = strlen(text); n > 0 && (text[n - 1] == ' ' || text[n - 1] == '\t'); n--)
+        text[n - 1] = '\0';
     const char *name = strtok_r(text, ":", &rest), *user = strtok_r(NULL, ":", &rest),
-               *sha = strtok_r(NULL, ": \t", &rest);
+               *sha = strtok_r(NULL, ":", &rest);
+    char *words = strtok_r(NULL, ":", &rest); /* the rest is the expiry, which has colons */
     if (!name || !user || !sha || !decode_sha(t.sha, sha))
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
                         "token file '%s', line %d: not 'name:user:sha256 in 64 hex digits'", path,
                         number);
+    if (words && !parse_scopes(&t.scope, words))
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                        "token file '%s', line %d: the scopes are read, submit and admin, with "
+                        "commas between",
+                        path, number);
+    if (words && rest && *rest && !parse_expiry(&t.expires_ms, rest))
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                        "token file '%s', line %d: the expiry '%.40s' is not a date such as "
+                        "2027-01-31 or 2027-01-31T18:00:00Z",
+                        path, number, rest);
     if (!find_uid(&t.uid, user))
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
                         "token file '%s', line %d: there is no user '%s'", path, number, user);
@@ -206,7 +263,7 @@ static bool write_token(char hex[2 * TOKEN_BYTES + 1], const char *path, xpd_err
 bool xpd_auth_user(xpd_auth **out, const char *path, xpd_error *err)
 {
     char hex[2 * TOKEN_BYTES + 1];
-    token t = {.uid = geteuid(), .name = "user"};
+    token t = {.uid = geteuid(), .name = "user", .scope = XPD_SCOPE_ADMIN};
     xpd_auth *auth;
 
     *out = NULL;
@@ -245,8 +302,18 @@ static bool check_token(const xpd_auth *auth, xpd_caller *out, const char *text,
     }
     if (!found)
         return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "", "the token is not known");
+    if (found->expires_ms && xpd_wall_ms() >= found->expires_ms)
+        return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "", "the token has expired");
     out->uid = found->uid;
+    out->scope = found->scope;
+    out->expires_ms = found->expires_ms;
+    snprintf(out->token, sizeof out->token, "%s", found->name);
     return true;
+}
+
+bool xpd_caller_sees(const xpd_caller *caller, uid_t owner)
+{
+    return caller->uid == owner || caller->scope == XPD_SCOPE_ADMIN;
 }
 
 bool xpd_auth_check(const xpd_auth *auth, xpd_caller *out, const char *authorization, int fd,
@@ -255,6 +322,7 @@ bool xpd_auth_check(const xpd_auth *auth, xpd_caller *out, const char *authoriza
     struct ucred peer;
     socklen_t size = sizeof peer;
 
+    *out = (xpd_caller){.scope = XPD_SCOPE_SUBMIT};
     if (authorization) {
         if (strncasecmp(authorization, "Bearer ", 7) != 0)
             return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "",

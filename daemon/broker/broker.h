@@ -6,7 +6,9 @@
 #include "auth.h"
 #include "config.h"
 #include "loop.h"
+#include "metrics.h"
 #include "queue.h"
+#include "rate.h"
 #include "store.h"
 
 #include <limits.h>
@@ -28,6 +30,9 @@ typedef struct xpd_feed_line {
 
 typedef struct xpd_broker {
     xpd_config config;
+    int argc; /* of the command line, which a reload reads again */
+    char **argv;
+    xpd_metrics metrics;
     xpd_loop loop;
     xpd_auth *auth;
 
@@ -56,6 +61,7 @@ typedef struct xpd_broker {
 
     bool ready;             /* state loaded, listening */
     bool addresses_changed; /* ready.json has to be written again */
+    bool draining;          /* an administrator wants no new work */
     bool stopping;          /* no new work */
     bool closing;           /* streams and long polls end */
     bool failed;            /* the state cannot be trusted: exit 1 */

@@ -38,6 +38,10 @@ static const option options[] = {
      "folder of the sockets and ready.json"},
     {"daemon", "log_level", "log-level", TEXT, AT(log_word), 0, 0, "info",
      "error, warning, info or debug"},
+    {"daemon", "log", "log", TEXT, AT(log_form), 0, 0, "text",
+     "text or json; to the journal with fields of its own in both"},
+    {"daemon", "drain_s", "drain-s", INTEGER, AT(drain_s), 1, 3600, "30",
+     "time for the running job to leave the worker at a stop, seconds"},
     {"daemon", "keep_jobs", "keep-jobs", INTEGER, AT(keep_jobs), 1, 10000000, "100000",
      "finished jobs to remember; older ones are deleted with their files in the state folder"},
     {"daemon", "low_disk_mib", "low-disk-mib", INTEGER, AT(low_disk_mib), 0, 1 << 30, "64",
@@ -46,6 +50,8 @@ static const option options[] = {
      "IPv4 or IPv6 address to listen on"},
     {"http", "port", "port", INTEGER, AT(port), -1, 65535, "8270",
      "TCP port; 0 = a free one, see ready.json; -1 = no TCP"},
+    {"http", "health_port", "health-port", INTEGER, AT(health_port), -1, 65535, "-1",
+     "TCP port on 127.0.0.1 for livez, readyz and metrics, without a token; -1 = none"},
     {"http", "allow_remote", "allow-remote", FLAG, AT(allow_remote), 0, 0, NULL,
      "allow an address beyond loopback: a proxy in front ends TLS"},
     {"http", "host", "host", LIST, AT(hosts), 0, 0, NULL,
@@ -53,7 +59,7 @@ static const option options[] = {
     {"http", "origin", "origin", LIST, AT(origins), 0, 0, NULL,
      "web origin (https://name) whose pages may call; may be repeated"},
     {"http", "token_file", "token-file", PATH, AT(token_file), 0, 0, NULL,
-     "tokens, a line each: name:user:sha256 in hex; with --user the file that is written"},
+     "tokens, a line each, see 'xptycho help admin'; with --user the file that is written"},
     {"http", "unix_mode", "unix-mode", OCTAL, AT(unix_mode), 0600, 0777, "0660",
      "mode of the unix socket (with --user always 0600)"},
     {"roots", "data", "data-root", PATHS, AT(data_roots), 0, 0, NULL,
@@ -78,8 +84,14 @@ static const option options[] = {
      "jobs waiting, of one user"},
     {"limits", "streams", "streams-max", INTEGER, AT(streams_max), 1, 10000, "1000",
      "event streams and long polls, of all users"},
-    {"limits", "streams_user", "streams-user-max", INTEGER, AT(streams_user_max), 1, 10000, "1000",
-     "event streams and long polls, of one user"},
+    {"limits", "streams_user", "streams-user-max", INTEGER, AT(streams_user_max), 0, 10000, "0",
+     "event streams and long polls, of one user; 0 = 64, with --user as limits.streams"},
+    {"limits", "connections", "connections-max", INTEGER, AT(connections_max), 8, 60000, "1256",
+     "connections to the api; one more is answered 503"},
+    {"limits", "rate", "rate-max", INTEGER, AT(rate), -1, 1000000, "-1",
+     "requests a second that change something, of one user; 0 = no limit, -1 = 10, with --user 0"},
+    {"limits", "burst", "burst-max", INTEGER, AT(burst), 1, 1000000, "50",
+     "such requests at once before limits.rate counts"},
     {"zmq", "router", "zmq-router", TEXT, AT(zmq_router), 0, 0, NULL,
      "ZeroMQ address of requests, for instance tcp://127.0.0.1:5570; starts xptycho-zmq"},
     {"zmq", "pub", "zmq-pub", TEXT, AT(zmq_pub), 0, 0, NULL,
@@ -88,6 +100,29 @@ static const option options[] = {
      "the ZeroMQ front end (default: xptycho-zmq beside this program)"},
 };
 #define OPTION_COUNT (sizeof options / sizeof *options)
+
+/* What a reload may change: nothing that is open, running or a place. */
+static const char *const live[] = {"log-level",
+                                   "log",
+                                   "drain-s",
+                                   "keep-jobs",
+                                   "low-disk-mib",
+                                   "host",
+                                   "origin",
+                                   "token-file",
+                                   "data-root",
+                                   "write-root",
+                                   "worker-cpu-threads",
+                                   "cancel-grace-s",
+                                   "reader-probe-s",
+                                   "reader-read-s",
+                                   "queue-max",
+                                   "queue-user-max",
+                                   "streams-max",
+                                   "streams-user-max",
+                                   "connections-max",
+                                   "rate-max",
+                                   "burst-max"};
 
 /* ------------------------------------------------------------------------------------ values */
 
@@ -234,9 +269,23 @@ static bool refuse_unknown(const char *where, const char *name, bool flag, xpd_e
 typedef struct file_reading {
     xpd_config *config;
     const char *path;
+    FILE *file;
+    int line;       /* the one that was read last */
+    bool continued; /* the next piece belongs to the same line */
     xpd_error *err;
     bool failed;
 } file_reading;
+
+/* The library's reader, with a count of lines: its handler is not told where it is. */
+static char *next_line(char *out, int size, void *context)
+{
+    file_reading *reading = context;
+    if (!fgets(out, size, reading->file))
+        return NULL;
+    reading->line += !reading->continued;
+    reading->continued = strchr(out, '\n') == NULL;
+    return out;
+}
 
 static int take_line(void *context, const char *section, const char *key, const char *value)
 {
@@ -245,7 +294,7 @@ static int take_line(void *context, const char *section, const char *key, const 
 
     if (reading->failed)
         return 0;
-    snprintf(where, sizeof where, "%s: %s.%s", reading->path, section, key);
+    snprintf(where, sizeof where, "%s: line %d: %s.%s", reading->path, reading->line, section, key);
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         const option *o = &options[i];
         if (!o->section || strcmp(o->section, section) != 0 || strcmp(o->key, key) != 0)
@@ -253,7 +302,7 @@ static int take_line(void *context, const char *section, const char *key, const 
         reading->failed = !set_value(reading->config, o, value, where, reading->err);
         return !reading->failed;
     }
-    snprintf(where, sizeof where, "%s: ", reading->path);
+    snprintf(where, sizeof where, "%s: line %d: ", reading->path, reading->line);
     snprintf(name, sizeof name, "%.60s.%.60s", section, key);
     refuse_unknown(where, name, false, reading->err);
     reading->failed = true;
@@ -262,17 +311,20 @@ static int take_line(void *context, const char *section, const char *key, const 
 
 bool xpd_config_file(xpd_config *config, const char *path, bool must_exist, xpd_error *err)
 {
-    file_reading reading = {config, path, err, false};
+    file_reading reading = {config, path, fopen(path, "re"), 0, false, err, false};
 
-    if (!must_exist && access(path, F_OK) != 0)
+    if (!reading.file && !must_exist && errno == ENOENT)
         return true;
-    errno = 0;
-    int line = ini_parse(path, take_line, &reading);
-    if (reading.failed)
-        return false;
-    if (line < 0)
+    if (!reading.file)
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: cannot be read: %s", path,
                         strerror(errno));
+    int line = ini_parse_stream(next_line, &reading, take_line, &reading);
+    bool broken = ferror(reading.file);
+    fclose(reading.file);
+    if (reading.failed)
+        return false;
+    if (broken)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: cannot be read", path);
     if (line > 0)
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: line %d is not 'key = value'", path,
                         line);
@@ -427,6 +479,14 @@ bool xpd_config_finish(xpd_config *config, xpd_error *err)
 {
     if (!set_level(config, err))
         return false;
+    config->log_json = strcmp(config->log_form, "json") == 0;
+    if (!config->log_json && strcmp(config->log_form, "text") != 0)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "log '%s' is not text or json",
+                        config->log_form);
+    if (config->rate < 0)
+        config->rate = config->user ? 0 : 10;
+    if (config->streams_user_max == 0)
+        config->streams_user_max = config->user ? config->streams_max : 64;
     if (config->user) {
         config->unix_mode = 0600;
         if (!user_folders(config, err))
@@ -484,6 +544,53 @@ xpd_config_result xpd_config_read(xpd_config *config, int argc, char **argv, xpd
     if (!take_arguments(config, argc, argv, false, err))
         return XPD_CONFIG_USAGE;
     return xpd_config_finish(config, err) ? XPD_CONFIG_OK : XPD_CONFIG_BAD;
+}
+
+static bool is_live(const option *o)
+{
+    for (size_t i = 0; i < sizeof live / sizeof *live; i++) {
+        if (strcmp(live[i], o->flag) == 0)
+            return true;
+    }
+    return false;
+}
+
+static size_t value_size(const option *o)
+{
+    return o->kind == FLAG                       ? sizeof(bool)
+           : o->kind == TEXT || o->kind == PATH  ? sizeof(char *)
+           : o->kind == LIST || o->kind == PATHS ? sizeof(xpd_list)
+                                                 : sizeof(int64_t);
+}
+
+static bool same_value(const option *o, const void *a, const void *b)
+{
+    if (o->kind != TEXT && o->kind != PATH) /* lists may all change */
+        return memcmp(a, b, value_size(o)) == 0;
+    const char *one = *(char *const *)a, *other = *(char *const *)b;
+    return one == other || (one && other && strcmp(one, other) == 0);
+}
+
+void xpd_config_exchange(xpd_config *current, xpd_config *fresh, char *rest, size_t size)
+{
+    static unsigned char between[sizeof(xpd_list)];
+
+    *rest = '\0';
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        const option *o = &options[i];
+        void *old = (char *)current + o->offset, *new = (char *)fresh + o->offset;
+        size_t n = value_size(o), at = strlen(rest);
+        if (is_live(o)) {
+            memcpy(between, old, n);
+            memcpy(old, new, n);
+            memcpy(new, between, n);
+        } else if (!same_value(o, old, new)) {
+            snprintf(rest + at, size - at, "%s%s.%s", at ? ", " : "",
+                     o->section ? o->section : "command line", o->section ? o->key : o->flag);
+        }
+    }
+    current->log_level = fresh->log_level; /* made from the words */
+    current->log_json = fresh->log_json;
 }
 
 int xpd_config_count(void)

@@ -1,8 +1,8 @@
 /* Settings: one table of options serves the command line, the configuration file and --help.
  *
  * Order: defaults, then the file, then the command line; a list given on the command line replaces
- * the file's.  What is not in the table is refused with the nearest name.  Read before threads
- * exist, constant afterwards. */
+ * the file's.  What is not in the table is refused with the nearest name.  Only the loop thread
+ * reads it, since a reload may change it. */
 #ifndef XPD_CONFIG_H
 #define XPD_CONFIG_H
 
@@ -23,14 +23,16 @@ typedef struct xpd_config {
     char *config_file; /* NULL = the default place, which may be absent */
     char *state_dir, *runtime_dir;
     int64_t log_level; /* an xpd_level, as a word in the file */
-    char *log_word;
-    int64_t keep_jobs;
+    char *log_word, *log_form;
+    bool log_json;
+    int64_t keep_jobs, drain_s;
 
     char *address;
-    int64_t port; /* -1 = no TCP, 0 = a free one */
+    int64_t port;        /* -1 = no TCP, 0 = a free one */
+    int64_t health_port; /* of livez, readyz and metrics over TCP; the same */
     bool allow_remote;
     xpd_list hosts, origins;
-    char *token_file; /* system mode: name:user:sha256 lines; --user: where the token is written */
+    char *token_file; /* system mode: lines as in auth.h; --user: where the token is written */
     int64_t unix_mode;
 
     xpd_list data_roots, write_roots;
@@ -41,6 +43,9 @@ typedef struct xpd_config {
 
     int64_t queue_max, queue_user_max, streams_max, streams_user_max;
     int64_t low_disk_mib;
+    int64_t connections_max;
+    int64_t rate,
+        burst; /* changing requests of one user, a second and at once; rate 0 = no limit */
 
     char *zmq_router, *zmq_pub;
 } xpd_config;
@@ -58,6 +63,10 @@ xpd_config_result xpd_config_read(xpd_config *config, int argc, char **argv, xpd
 bool xpd_config_defaults(xpd_config *config, xpd_error *err);
 bool xpd_config_file(xpd_config *config, const char *path, bool must_exist, xpd_error *err);
 bool xpd_config_finish(xpd_config *config, xpd_error *err);
+/* Reload: what may change while the service runs (limits, roots, hosts, origins, log) is exchanged
+ * between the two; the names of other options that differ are written to `rest` with commas
+ * between.  Cannot fail. */
+void xpd_config_exchange(xpd_config *current, xpd_config *fresh, char *rest, size_t size);
 int xpd_config_count(void); /* options that the file may have */
 void xpd_config_release(xpd_config *config);
 

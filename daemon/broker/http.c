@@ -4,29 +4,29 @@
  * serves a smuggled request). */
 #include "http.h"
 
+#include "listen.h"
 #include "log.h"
 #include "request.h"
 #include "routes.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define HEAD_MS 10000
 #define BODY_MS 30000
 #define IDLE_MS 60000
 #define CONNECTION_MEMORY (16 * 1024)
+#define CONNECTIONS_SPARE 64 /* beyond our limit, so that there is somebody to say 503 to */
 
 typedef struct connection {
-    int fd;
+    struct listener *listener;
+    int fd; /* -1 = shut already */
     enum { IDLE, HEAD, BODY, ANSWER } phase;
     bool fresh; /* no request was seen yet */
     int64_t since_ms;
@@ -36,22 +36,46 @@ typedef struct connection {
 typedef struct listener {
     xpd_http *http;
     struct MHD_Daemon *daemon;
-    bool tcp, admin;
-    int quiesced; /* the listening socket after xpd_http_quiesce, -1 = still the daemon's */
+    bool tcp, admin, health;
+    int64_t open, limit; /* connections, and how many are served */
+    int quiesced;        /* the listening socket after xpd_http_quiesce, -1 = still the daemon's */
     xpd_source source;
 } listener;
 
 struct xpd_http {
     xpd_broker *b;
-    listener listeners[3];
+    listener listeners[4];
     int count;
     connection *connections;
     int64_t requests;
-    char address[128], unix_path[PATH_MAX], admin_path[PATH_MAX];
-    int port;
+    xpd_rate rate;
+    bool own_unix, own_admin; /* made here: removed at the end */
+    char address[128], health[128], unix_path[PATH_MAX], admin_path[PATH_MAX];
 };
 
 /* ------------------------------------------------------------------------------- connections */
+
+static int64_t limit_of(const listener *l)
+{
+    int64_t now = l->http->b->config.connections_max; /* a reload may lower it */
+    return l->admin || now > l->limit ? l->limit : now;
+}
+
+/* Makes room: of those that ask nothing, who has been silent for longest. */
+static void close_idle(listener *l)
+{
+    connection *oldest = NULL;
+    for (connection *c = l->http->connections; c; c = c->next) {
+        if (c->listener == l && c->phase == IDLE && c->fd >= 0 &&
+            (!oldest || c->since_ms <= oldest->since_ms))
+            oldest = c;
+    }
+    if (oldest) {
+        shutdown(oldest->fd, SHUT_RDWR); /* the library sees the end later; it counts no more */
+        oldest->fd = -1;
+        l->open--;
+    }
+}
 
 static void connection_changed(void *context, struct MHD_Connection *c, void **socket_context,
                                enum MHD_ConnectionNotificationCode code)
@@ -62,10 +86,13 @@ static void connection_changed(void *context, struct MHD_Connection *c, void **s
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-        conn = calloc(1, sizeof *conn);
+        conn = info ? calloc(1, sizeof *conn) : NULL;
         if (!conn)
             return;
-        conn->fd = info ? info->connect_fd : -1;
+        if (++l->open > limit_of(l))
+            close_idle(l);
+        conn->listener = l;
+        conn->fd = info->connect_fd;
         conn->fresh = true;
         conn->since_ms = xpd_now_ms();
         conn->next = l->http->connections;
@@ -78,6 +105,8 @@ static void connection_changed(void *context, struct MHD_Connection *c, void **s
         *conn->link = conn->next;
         if (conn->next)
             conn->next->link = conn->link;
+        if (conn->fd >= 0)
+            l->open--;
         free(conn);
         *socket_context = NULL;
     }
@@ -222,14 +251,62 @@ static bool is_public(const xpd_request *r)
             strcmp(r->segments[0], "openapi.json") == 0);
 }
 
+/* The admin socket is for root and the service's own user, whatever its mode was made. */
+static bool check_administrator(xpd_request *r, int fd, xpd_error *err)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+
+    if (r->health)
+        return true;
+    if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
+        (peer.uid != 0 && peer.uid != geteuid()))
+        return xpd_fail(err, XPP_FAULT_FORBIDDEN, "",
+                        "only root and the user of the service may use this socket");
+    r->caller.uid = peer.uid;
+    r->caller.scope = XPD_SCOPE_ADMIN;
+    xpd_user_name(r->caller.user, sizeof r->caller.user, peer.uid);
+    return true;
+}
+
 static bool check_caller(const xpd_http *http, xpd_request *r, xpd_error *err)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (r->admin || is_public(r))
+    int fd = info ? info->connect_fd : -1;
+
+    if (r->admin)
+        return check_administrator(r, fd, err);
+    if (is_public(r))
         return true;
     return xpd_auth_check(http->b->auth, &r->caller, xpd_request_header(r, "Authorization"),
-                          r->tcp || !info ? -1 : info->connect_fd, err);
+                          r->tcp ? -1 : fd, err);
+}
+
+static bool check_room(const listener *l, xpd_error *err)
+{
+    if (l->open <= limit_of(l))
+        return true;
+    return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "%lld connections are open; that is the limit",
+                    (long long)limit_of(l));
+}
+
+/* What changes something makes work: a reader is started, the state is written. */
+static bool check_rate(xpd_http *http, const xpd_request *r, xpd_error *err)
+{
+    const xpd_config *config = &http->b->config;
+
+    if (r->admin || is_public(r) || strcmp(r->method, "GET") == 0 || strcmp(r->method, "HEAD") == 0)
+        return true;
+    int wait = xpd_rate_take(&http->rate, r->caller.uid, config->rate, config->burst, xpd_now_ms());
+    if (wait == 0)
+        return true;
+    http->b->metrics.rate_limited++;
+    xpd_fail(err, XPP_FAULT_RATE_LIMITED, "",
+             "more than %lld requests a second that change something; wait %d s",
+             (long long)config->rate, wait);
+    err->more = json_pack("{s:i}", "retry_after_s", wait);
+    return false;
 }
 
 /* ---------------------------------------------------------------------------------- requests */
@@ -239,6 +316,8 @@ static enum MHD_Result send_reply(xpd_request *r)
     char number[32];
     if (!r->response)
         return MHD_NO; /* no memory: the connection is closed */
+    xpd_metrics_request(&r->b->metrics, r->route, r->method, r->status,
+                        (double)(xpd_now_ms() - r->began_ms) / 1000);
     snprintf(number, sizeof number, "%lld", (long long)r->number);
     xpd_header(r->response, "X-Request-Id", number);
     xpd_header(r->response, "X-Content-Type-Options", "nosniff");
@@ -263,14 +342,20 @@ static enum MHD_Result begin(listener *l, struct MHD_Connection *c, const char *
     r->connection = c;
     r->tcp = l->tcp;
     r->admin = l->admin;
+    r->health = l->health;
+    r->route = -1;
+    r->began_ms = xpd_now_ms();
     r->number = ++l->http->requests;
     snprintf(r->method, sizeof r->method, "%s", method);
     set_phase(c, BODY);
     if (!check_framing(c, version, &err)) {
         r->close = true;
         xpd_reply_error(r, &err);
-    } else if (!xpd_request_parse(r, url, &err) || (r->tcp && !check_site(l->http, r, &err)) ||
-               !check_caller(l->http, r, &err) || !check_body(r, &err)) {
+    } else if (!xpd_request_parse(r, url, &err) || !check_room(l, &err)) {
+        r->close = true;
+        xpd_reply_error(r, &err);
+    } else if ((r->tcp && !check_site(l->http, r, &err)) || !check_caller(l->http, r, &err) ||
+               !check_rate(l->http, r, &err) || !check_body(r, &err)) {
         r->close = has_body(r); /* the body is not read */
         xpd_reply_error(r, &err);
     }
@@ -330,11 +415,23 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *c, const cha
     return send_reply(r);
 }
 
+static void count_stream(const xpd_request *r, enum MHD_RequestTerminationCode code)
+{
+    xpd_closed why = r->lagged                                        ? XPD_CLOSED_LAG
+                     : r->b->closing                                  ? XPD_CLOSED_DRAIN
+                     : code == MHD_REQUEST_TERMINATED_COMPLETED_OK    ? XPD_CLOSED_END
+                     : code == MHD_REQUEST_TERMINATED_TIMEOUT_REACHED ? XPD_CLOSED_TIMEOUT
+                                                                      : XPD_CLOSED_CLIENT;
+    r->b->metrics.closed[why]++;
+}
+
 static void completed(void *context, struct MHD_Connection *c, void **request,
                       enum MHD_RequestTerminationCode code)
 {
+    const xpd_request *r = *request;
     (void)context;
-    (void)code;
+    if (r && r->streams)
+        count_stream(r, code);
     xpd_request_free(*request);
     *request = NULL;
     connection *conn = connection_of(c);
@@ -376,73 +473,7 @@ static void library_log(void *context, const char *format, va_list arguments)
     xpd_log(XPD_LOG_DEBUG, NULL, "http: %s", text);
 }
 
-/* ----------------------------------------------------------------------------------- sockets */
-
-static int listen_unix(const char *path, mode_t mode, xpd_error *err)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof address.sun_path) {
-        xpd_fail(
-            err, XPP_FAULT_INTERNAL, "",
-            "socket path '%s' has %zu bytes, the system takes %zu; choose a shorter --runtime-dir",
-            path, strlen(path), sizeof address.sun_path - 1);
-        return -1;
-    }
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-    unlink(path); /* the lock says that no other broker is there */
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    mode_t before = umask(0177);
-    bool bound = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
-    int reason = errno;
-    umask(before);
-    if (!bound || chmod(path, mode) != 0 || listen(fd, 512) != 0) {
-        xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot listen on '%s': %s", path,
-                 strerror(bound ? errno : reason));
-        if (fd >= 0)
-            close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-static int listen_tcp(xpd_http *http, xpd_error *err)
-{
-    const xpd_config *config = &http->b->config;
-    struct sockaddr_storage storage = {0};
-    struct sockaddr_in *v4 = (struct sockaddr_in *)&storage;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&storage;
-    socklen_t length = sizeof storage;
-    int one = 1;
-
-    if (inet_pton(AF_INET, config->address, &v4->sin_addr) == 1) {
-        v4->sin_family = AF_INET;
-        v4->sin_port = htons((uint16_t)config->port);
-        length = sizeof *v4;
-    } else if (inet_pton(AF_INET6, config->address, &v6->sin6_addr) == 1) {
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = htons((uint16_t)config->port);
-        length = sizeof *v6;
-    } else {
-        xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "http.address '%s' is not an IPv4 or IPv6 address",
-                 config->address);
-        return -1;
-    }
-    int fd = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
-        bind(fd, (struct sockaddr *)&storage, length) != 0 || listen(fd, 512) != 0 ||
-        getsockname(fd, (struct sockaddr *)&storage, &length) != 0) {
-        xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot listen on %s port %lld: %s", config->address,
-                 (long long)config->port, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return -1;
-    }
-    bool is_v6 = storage.ss_family == AF_INET6;
-    http->port = ntohs(is_v6 ? v6->sin6_port : v4->sin_port);
-    snprintf(http->address, sizeof http->address, is_v6 ? "http://[%s]:%d" : "http://%s:%d",
-             config->address, http->port);
-    return fd;
-}
+/* --------------------------------------------------------------------------------- listeners */
 
 static void daemon_ready(void *context)
 {
@@ -450,23 +481,26 @@ static void daemon_ready(void *context)
     MHD_run(l->daemon);
 }
 
-static bool start(xpd_http *http, int fd, bool tcp, bool admin, xpd_error *err)
+/* health = without the verbs of an administrator */
+static bool start(xpd_http *http, int fd, bool tcp, bool admin, bool health, xpd_error *err)
 {
     listener *l = &http->listeners[http->count];
-    unsigned limit = admin ? 32 : (unsigned)http->b->config.streams_max + 256;
 
     if (fd < 0)
         return false;
     l->http = http;
     l->tcp = tcp;
     l->admin = admin;
+    l->health = health;
+    l->limit = admin ? 32 : http->b->config.connections_max;
     l->quiesced = -1;
     l->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, l,
         MHD_OPTION_EXTERNAL_LOGGER, library_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
-        MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, 60u, MHD_OPTION_STRICT_FOR_CLIENT,
-        1, MHD_OPTION_UNESCAPE_CALLBACK, leave_encoded, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)l->limit + CONNECTIONS_SPARE,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_CONNECTION_TIMEOUT, 60u, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_UNESCAPE_CALLBACK, leave_encoded, NULL, MHD_OPTION_NOTIFY_CONNECTION,
         connection_changed, l, MHD_OPTION_NOTIFY_COMPLETED, completed, l,
         MHD_OPTION_URI_LOG_CALLBACK, line_seen, l, MHD_OPTION_END);
     const union MHD_DaemonInfo *info =
@@ -491,12 +525,39 @@ bool xpd_http_open(xpd_http **out, xpd_broker *b, xpd_error *err)
     if (!http)
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
     http->b = b;
-    snprintf(http->unix_path, sizeof http->unix_path, "%s/api.sock", b->config.runtime_dir);
-    snprintf(http->admin_path, sizeof http->admin_path, "%s/admin.sock", b->config.runtime_dir);
-    return start(http, listen_unix(http->unix_path, (mode_t)b->config.unix_mode, err), false, false,
-                 err) &&
-           start(http, listen_unix(http->admin_path, 0600, err), false, true, err) &&
-           (b->config.port < 0 || start(http, listen_tcp(http, err), true, false, err));
+    xpd_passed passed = xpd_listen_passed();
+    http->own_unix = passed.api < 0;
+    http->own_admin = passed.admin < 0;
+    if (http->own_unix) {
+        snprintf(http->unix_path, sizeof http->unix_path, "%s/api.sock", b->config.runtime_dir);
+        passed.api = xpd_listen_unix(http->unix_path, (mode_t)b->config.unix_mode, err);
+    }
+    if (!start(http, passed.api, false, false, false, err))
+        return false;
+    if (http->own_admin) {
+        snprintf(http->admin_path, sizeof http->admin_path, "%s/admin.sock", b->config.runtime_dir);
+        passed.admin = xpd_listen_unix(http->admin_path, 0600, err);
+    }
+    if (!start(http, passed.admin, false, true, false, err))
+        return false;
+    if (passed.api_tcp < 0 && b->config.port >= 0 &&
+        (passed.api_tcp = xpd_listen_tcp(b->config.address, (uint16_t)b->config.port, err)) < 0)
+        return false;
+    if (!http->own_unix)
+        xpd_listen_address(http->unix_path, sizeof http->unix_path, passed.api);
+    if (!http->own_admin)
+        xpd_listen_address(http->admin_path, sizeof http->admin_path, passed.admin);
+    if (passed.api_tcp >= 0) {
+        xpd_listen_address(http->address, sizeof http->address, passed.api_tcp);
+        if (!start(http, passed.api_tcp, true, false, false, err))
+            return false;
+    }
+    if (b->config.health_port < 0)
+        return true;
+    int fd = xpd_listen_tcp("127.0.0.1", (uint16_t)b->config.health_port, err);
+    if (fd >= 0)
+        xpd_listen_address(http->health, sizeof http->health, fd);
+    return start(http, fd, true, true, true, err);
 }
 
 int xpd_http_before_wait(xpd_http *http)
@@ -552,11 +613,24 @@ void xpd_http_close(xpd_http *http)
         if (http->listeners[i].quiesced >= 0)
             close(http->listeners[i].quiesced);
     }
-    if (http->count > 0) {
+    if (http->count > 0 && http->own_unix)
         unlink(http->unix_path);
+    if (http->count > 1 && http->own_admin)
         unlink(http->admin_path);
-    }
     free(http);
+}
+
+unsigned xpd_http_open_connections(const xpd_http *http)
+{
+    int64_t n = 0;
+    for (int i = 0; i < http->count; i++)
+        n += http->listeners[i].admin ? 0 : http->listeners[i].open;
+    return (unsigned)n;
+}
+
+const char *xpd_http_health_address(const xpd_http *http)
+{
+    return http->health;
 }
 
 const char *xpd_http_address(const xpd_http *http)

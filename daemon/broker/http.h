@@ -1,5 +1,6 @@
-/* The listeners: api on a unix socket and on TCP, health on a second unix socket; limits,
- * deadlines, guards.  Bytes only; what a request means is in routes.c.  Loop thread only. */
+/* The listeners: api on a unix socket and on TCP, admin (health and the verbs of an administrator)
+ * on a second unix socket, health alone on a second port; limits, deadlines, guards.  Bytes only;
+ * what a request means is in routes.c.  Loop thread only. */
 #ifndef XPD_HTTP_H
 #define XPD_HTTP_H
 
@@ -16,7 +17,8 @@ int xpd_http_before_wait(xpd_http *http);
 void xpd_http_tick(xpd_http *http);
 /* No new connections. */
 void xpd_http_quiesce(xpd_http *http);
-unsigned xpd_http_connections(const xpd_http *http);
+unsigned xpd_http_connections(const xpd_http *http); /* with a request on its way */
+unsigned xpd_http_open_connections(const xpd_http *http);
 /* No connection may be suspended any more. */
 void xpd_http_close(xpd_http *http);
 
@@ -24,5 +26,6 @@ void xpd_http_close(xpd_http *http);
 const char *xpd_http_address(const xpd_http *http);
 const char *xpd_http_unix_path(const xpd_http *http);
 const char *xpd_http_admin_path(const xpd_http *http);
+const char *xpd_http_health_address(const xpd_http *http);
 
 #endif

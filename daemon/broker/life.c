@@ -279,6 +279,7 @@ bool xpd_job_move(xpd_broker *b, xpd_job *job, xpd_state to, const char *reason,
     xpd_log(XPD_LOG_INFO, job->id, "%s -> %s%s%s%s%s", xpd_state_name(from), xpd_state_name(to),
             *reason ? ", " : "", reason, *detail ? ": " : "", detail);
 
+    xpd_metrics_job(b, job, xpd_state_name(from));
     if (xpd_state_terminal(to)) {
         job->end_due = true;
     } else {
@@ -299,6 +300,7 @@ bool xpd_job_enter(xpd_broker *b, xpd_job *job)
         return false;
     }
     xpd_log(XPD_LOG_INFO, job->id, "submitted by %s: '%s'", job->user, xpd_job_name(job));
+    xpd_metrics_job(b, job, NULL);
     state_event(b, job);
     xpd_job_log_rest(job);
     return true;

@@ -1,26 +1,38 @@
-/* See log.h.  Under systemd a line starts with the syslog level in angle brackets, which the
- * journal takes as the priority; elsewhere with the time. */
+/* See log.h. */
 #include "log.h"
 
 #include <xptychod/protocol.h>
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-static xpd_level current = XPD_LOG_INFO;
+#ifdef XPTYCHOD_HAVE_SYSTEMD
+#include <systemd/sd-journal.h>
+#endif
+
+/* A reload may change them while the store's thread logs. */
+static _Atomic int current = XPD_LOG_INFO;
+static atomic_bool as_json;
 
 void xpd_log_set_level(xpd_level level)
 {
-    current = level;
+    current = (int)level;
+}
+
+void xpd_log_set_json(bool json)
+{
+    as_json = json;
 }
 
 xpd_level xpd_log_level(void)
 {
-    return current;
+    return (xpd_level)current;
 }
 
 bool xpd_print(char *out, size_t size, const char *format, ...)
@@ -54,45 +66,87 @@ void xpd_text_escape(char *out, size_t size, const char *text)
     out[at] = '\0';
 }
 
-static size_t prefix(char *out, size_t size, xpd_level level, const char *job)
-{
-    static const char *const words[] = {"error", "warning", "info", "debug"};
-    static const int priorities[] = {3, 4, 6, 7};
-    char stamp[32] = "";
-    int n;
+static const char *const words[] = {"error", "warning", "info", "debug"};
 
-    if (getenv("JOURNAL_STREAM")) {
-        n = snprintf(out, size, "<%d>", priorities[level]);
-    } else {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        xpp_time_text(stamp, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
-        n = snprintf(out, size, "%s %s: ", stamp, words[level]);
-    }
-    size_t at = (size_t)n;
-    if (job) {
-        n = snprintf(out + at, size - at, "job %s: ", job);
-        at += (size_t)n;
-    }
-    return at;
+#ifdef XPTYCHOD_HAVE_SYSTEMD
+/* Whether standard error is the journal's: the service manager names device and inode of what it
+ * gave, and a shell in between may have replaced it. */
+static bool to_journal(void)
+{
+    const char *named = getenv("JOURNAL_STREAM");
+    struct stat st;
+    char text[64];
+
+    if (!named || fstat(STDERR_FILENO, &st) != 0)
+        return false;
+    snprintf(text, sizeof text, "%llu:%llu", (unsigned long long)st.st_dev,
+             (unsigned long long)st.st_ino);
+    return strcmp(text, named) == 0;
+}
+
+static bool send_to_journal(xpd_level level, const char *job, const char *message)
+{
+    static const int priorities[] = {3, 4, 6, 7};
+
+    if (!to_journal())
+        return false;
+    if (job)
+        return sd_journal_send("MESSAGE=job %s: %s", job, message, "PRIORITY=%d", priorities[level],
+                               "XPTYCHO_JOB=%s", job, NULL) == 0;
+    return sd_journal_send("MESSAGE=%s", message, "PRIORITY=%d", priorities[level], NULL) == 0;
+}
+#else
+static bool send_to_journal(xpd_level level, const char *job, const char *message)
+{
+    (void)level;
+    (void)job;
+    (void)message;
+    return false;
+}
+#endif
+
+static void write_line(const char *line, size_t length)
+{
+    /* A log that cannot be written (full disk, closed pipe) must not stop the service. */
+    ssize_t written = write(STDERR_FILENO, line, length);
+    (void)written;
+}
+
+static bool write_json(const char *stamp, xpd_level level, const char *job, const char *message)
+{
+    json_t *record = json_pack("{s:s, s:s, s:o}", "t", stamp, "level", words[level], "message",
+                               xpp_text(message));
+    if (record && job)
+        json_object_set_new(record, "job", xpp_text(job));
+    char *text = record ? json_dumps(record, JSON_COMPACT) : NULL, *line = NULL;
+    json_decref(record);
+    int length = text ? asprintf(&line, "%s\n", text) : -1;
+    free(text);
+    if (length < 0)
+        return false;
+    write_line(line, (size_t)length);
+    free(line);
+    return true;
 }
 
 void xpd_log(xpd_level level, const char *job, const char *format, ...)
 {
-    if (level > current)
+    if ((int)level > current)
         return;
 
-    char message[1024], line[2400];
+    char message[1024], safe[2400], line[2600], stamp[32];
+    struct timespec now;
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
+    xpd_text_escape(safe, sizeof safe, message);
+    clock_gettime(CLOCK_REALTIME, &now);
+    xpp_time_text(stamp, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
 
-    size_t at = prefix(line, sizeof line, level, job);
-    xpd_text_escape(line + at, sizeof line - at - 1, message);
-    at = strlen(line);
-    line[at++] = '\n';
-    /* A log that cannot be written (full disk, closed pipe) must not stop the service. */
-    ssize_t written = write(STDERR_FILENO, line, at);
-    (void)written;
+    if (send_to_journal(level, job, safe) || (as_json && write_json(stamp, level, job, safe)))
+        return;
+    int length = snprintf(line, sizeof line, "%s %s: %s%s%s%s\n", stamp, words[level],
+                          job ? "job " : "", job ? job : "", job ? ": " : "", safe);
+    write_line(line, (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
 }

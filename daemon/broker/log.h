@@ -1,4 +1,5 @@
-/* Levelled log of the broker: one line a call on standard error, with the job it is about.
+/* Levelled log of the broker: one record a call, with the job it is about: to the journal where
+ * standard error is one, else a line of text or JSON on standard error.
  *
  * Text from outside (names, paths, messages of children) may stand in a line: control characters
  * are written as \xNN, so a user cannot forge a line.  Tokens and request bodies are never logged.
@@ -11,7 +12,8 @@
 
 typedef enum xpd_level { XPD_LOG_ERROR, XPD_LOG_WARNING, XPD_LOG_INFO, XPD_LOG_DEBUG } xpd_level;
 
-void xpd_log_set_level(xpd_level level); /* before threads exist */
+void xpd_log_set_level(xpd_level level);
+void xpd_log_set_json(bool json);
 xpd_level xpd_log_level(void);
 /* job may be NULL. */
 void xpd_log(xpd_level level, const char *job, const char *format, ...)

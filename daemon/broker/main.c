@@ -2,8 +2,10 @@
  *
  * Start: configuration, folders, lock, state, listeners, worker, bridge; ready.json last.
  * Stop (SIGTERM, SIGINT): no new work, the running job back to the queue, children leave, streams
- * end, the state is closed; bounded in time.  A second signal means now: what is on disk is enough
- * to go on from. */
+ * end, the state is closed; bounded in time, and until the streams end questions are answered.  A
+ * second signal means now: what is on disk is enough to go on from.  SIGHUP reloads, SIGUSR1 writes
+ * the state to the log. */
+#include "admin.h"
 #include "bridge.h"
 #include "http.h"
 #include "life.h"
@@ -28,7 +30,7 @@
 
 #define EXIT_USAGE 2
 #define EXIT_CONFIG 78      /* not worth a restart by the service manager */
-#define QUIT_MS 8000        /* for the worker to leave */
+#define QUIT_MS 8000        /* for the bridge to leave */
 #define CLOSE_MS 3000       /* for streams and answers on their way */
 #define READY_WAIT_MS 10000 /* for the bridge before ready.json is written without it */
 
@@ -125,9 +127,10 @@ static void write_ready(service *s)
     xpd_broker *b = &s->b;
     char beside[PATH_MAX + 16];
     json_t *doc = json_pack(
-        "{s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "http", text_or_null(xpd_http_address(b->http)),
+        "{s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "http", text_or_null(xpd_http_address(b->http)),
         "unix", text_or_null(xpd_http_unix_path(b->http)), "admin",
-        text_or_null(xpd_http_admin_path(b->http)), "pid", (int)getpid(), "token_file",
+        text_or_null(xpd_http_admin_path(b->http)), "health",
+        text_or_null(xpd_http_health_address(b->http)), "pid", (int)getpid(), "token_file",
         text_or_null(b->config.user ? b->config.token_file : NULL), "zmq_router",
         text_or_null(b->bridge ? b->bridge->router : NULL), "zmq_pub",
         text_or_null(b->bridge ? b->bridge->pub : NULL));
@@ -188,10 +191,9 @@ static void begin_stop(service *s)
     b->stopping = true;
     xpd_notify_stopping();
     unlink(s->ready_file);
-    xpd_http_quiesce(b->http);
     xpd_submissions_end(b);
     xpd_run_shutdown(b);
-    xpd_worker_quit(b->worker, QUIT_MS);
+    xpd_worker_quit(b->worker, b->config.drain_s * 1000);
     xpd_bridge_quit(b->bridge, QUIT_MS);
 }
 
@@ -205,12 +207,23 @@ static void go_on_stopping(service *s)
         return;
     if (!b->closing) {
         b->closing = true;
+        xpd_http_quiesce(b->http);
         xpd_streams_end(b);
         xpd_timer_set(&b->loop, &s->close, CLOSE_MS);
     }
     if (xpd_streams_none(b) && b->parked == 0 && xpd_store_idle(b->store) &&
         xpd_http_connections(b->http) == 0)
         b->loop.stop = true;
+}
+
+static void reload(service *s)
+{
+    xpd_error err = XPD_ERROR_INIT;
+    char rest[512];
+
+    if (!s->b.stopping)
+        xpd_reload(&s->b, rest, sizeof rest, &err); /* it logs what came of it */
+    xpd_error_release(&err);
 }
 
 static void on_signal(void *context)
@@ -221,6 +234,10 @@ static void on_signal(void *context)
     while (read(s->signals.fd, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGCHLD) {
             xpd_children_reap();
+        } else if (info.ssi_signo == SIGHUP) {
+            reload(s);
+        } else if (info.ssi_signo == SIGUSR1) {
+            xpd_dump(&s->b);
         } else if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) {
             if (!s->b.stopping) {
                 begin_stop(s);
@@ -241,6 +258,7 @@ static bool watch_signals(service *s, xpd_error *err)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGCHLD);
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR1);
     signal(SIGPIPE, SIG_IGN);
     if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "signals cannot be blocked: %s",
@@ -264,11 +282,14 @@ static int before_wait(void *context)
 static void after_turn(void *context)
 {
     service *s = context;
-    xpd_run_next(&s->b);
+    if (!s->b.draining)
+        xpd_run_next(&s->b);
     if (s->b.addresses_changed)
         addresses_changed(s);
     if (s->b.stopping)
         go_on_stopping(s);
+    xpd_histogram_add(&s->b.metrics.loop_lag,
+                      (double)(xpd_now_ms() - s->b.loop.turn_start_ms) / 1000);
 }
 
 static void tick(void *context)
@@ -277,6 +298,7 @@ static void tick(void *context)
     xpd_broker *b = &s->b;
     xpd_http_tick(b->http);
     xpd_streams_tick(b);
+    xpd_metrics_tick(b);
     xpd_notify_alive(xpd_now_ms(), !b->failed);
     xpd_timer_set(&b->loop, &s->tick, 1000);
 }
@@ -315,15 +337,13 @@ static bool open_state(service *s, xpd_error *err)
 
 static bool open_auth(service *s, xpd_error *err)
 {
-    xpd_config *c = &s->b.config;
-    if (c->user)
-        return xpd_auth_user(&s->b.auth, c->token_file, err);
-    if (c->port >= 0 && !c->token_file)
+    const xpd_config *c = &s->b.config;
+    if (!c->user && c->port >= 0 && !c->token_file)
         xpd_log(XPD_LOG_WARNING, NULL,
                 "http.token_file is not set: nobody can use TCP, only the unix socket");
-    if (c->data_roots.count == 0)
+    if (!c->user && c->data_roots.count == 0)
         xpd_log(XPD_LOG_WARNING, NULL, "roots.data is not set: no scan can be read");
-    return xpd_auth_load(&s->b.auth, c->token_file, err);
+    return xpd_tokens_load(&s->b.auth, c, err);
 }
 
 static bool start(service *s, xpd_error *err)
@@ -400,6 +420,9 @@ int main(int argc, char **argv)
     s.locks[0] = s.locks[1] = s.signals.fd = -1;
     s.b.store_source.fd = -1;
     s.b.loop.epoll = -1;
+    s.b.argc = argc;
+    s.b.argv = argv;
+    xpd_metrics_init(&s.b.metrics);
     xpp_init();
     xpd_config_result read = xpd_config_read(&s.b.config, argc, argv, &err);
     if (read != XPD_CONFIG_OK) {
@@ -413,6 +436,7 @@ int main(int argc, char **argv)
                                           : EXIT_CONFIG;
     }
     xpd_log_set_level((xpd_level)s.b.config.log_level);
+    xpd_log_set_json(s.b.config.log_json);
     if (start(&s, &err)) {
         xpd_loop_run(&s.b.loop);
         code = s.b.failed ? EXIT_FAILURE : EXIT_SUCCESS;

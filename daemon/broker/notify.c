@@ -3,12 +3,20 @@
 
 #ifdef XPTYCHOD_HAVE_SYSTEMD
 
-#include <stdio.h>
 #include <systemd/sd-daemon.h>
+#include <time.h>
 
 void xpd_notify_ready(const char *status)
 {
     sd_notifyf(0, "READY=1\nSTATUS=%s", status);
+}
+
+void xpd_notify_reloading(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld",
+               (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
 }
 
 void xpd_notify_stopping(void)
@@ -34,6 +42,10 @@ void xpd_notify_alive(int64_t now_ms, int well)
 void xpd_notify_ready(const char *status)
 {
     (void)status;
+}
+
+void xpd_notify_reloading(void)
+{
 }
 
 void xpd_notify_stopping(void)

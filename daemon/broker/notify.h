@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 void xpd_notify_ready(const char *status);
+void xpd_notify_reloading(void); /* ended by xpd_notify_ready */
 void xpd_notify_stopping(void);
 /* Called once a second by the loop; pings the watchdog when half of its time has passed and all is
  * well. */

@@ -24,6 +24,9 @@ static void answer(xpd_reading *reading, xpp_ipc_message *scan, json_t *problem)
     reading->done = NULL;
     xpd_timer_cancel(&reading->deadline);
     xpd_child_kill_after(&reading->child, 5000);
+    if (done && problem)
+        xpd_metrics_reader_failed(&reading->child.b->metrics,
+                                  json_string_value(json_object_get(problem, "type")));
     if (done)
         done(reading->context, scan, problem);
     else

@@ -279,10 +279,14 @@ void xpd_reply_empty(xpd_request *r, unsigned status)
 void xpd_reply_problem(xpd_request *r, json_t *problem)
 {
     json_int_t status = json_integer_value(json_object_get(problem, "status"));
-    static const char *const retry[][2] = {{MHD_HTTP_HEADER_RETRY_AFTER, "5"}, {NULL, NULL}};
+    char seconds[24];
+    json_int_t wait = json_integer_value(json_object_get(problem, "retry_after_s"));
+    const char *const retry[][2] = {{MHD_HTTP_HEADER_RETRY_AFTER, seconds}, {NULL, NULL}};
     static const char *const ask[][2] = {
         {MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"xptycho\""}, {NULL, NULL}};
     bool later = status == 429 || status == 503 || status == 507;
+
+    snprintf(seconds, sizeof seconds, "%lld", (long long)(wait > 0 ? wait : 5));
 
     if (status < 400 || status > 599)
         status = 500;

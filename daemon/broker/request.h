@@ -15,7 +15,10 @@
 typedef struct xpd_request {
     xpd_broker *b;
     struct MHD_Connection *connection;
-    bool tcp, admin; /* which listener */
+    bool tcp, admin, health; /* which listener */
+    int route;               /* index in the table, -1 = none yet */
+    int64_t began_ms;
+    bool streams, lagged; /* an event stream; it was too slow */
     char method[16];
     char *path; /* decoded in place, cut into segments */
     char *segments[XPD_SEGMENTS_MAX];

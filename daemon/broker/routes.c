@@ -22,12 +22,41 @@ const xpd_route xpd_routes[] = {
     {"GET", "/v1/queue", {NULL}, xpd_get_queue},
     {"GET", "/v1/devices", {NULL}, xpd_get_devices},
     {"GET", "/v1/version", {NULL}, xpd_get_version},
+    {"GET", "/v1/whoami", {NULL}, xpd_get_whoami},
     {"GET", "/v1/schema/job", {NULL}, xpd_get_schema},
     {"GET", "/openapi.json", {NULL}, xpd_get_openapi},
     {"GET", "/livez", {NULL}, xpd_get_livez},
     {"GET", "/readyz", {NULL}, xpd_get_readyz},
+    {"GET", "/metrics", {NULL}, xpd_get_metrics},
+    {"POST", "/admin/drain", {"finish"}, xpd_post_drain},
+    {"POST", "/admin/undrain", {NULL}, xpd_post_undrain},
+    {"POST", "/admin/reload", {NULL}, xpd_post_reload},
+    {"POST", "/admin/dump", {NULL}, xpd_post_dump},
 };
 const size_t xpd_route_count = sizeof xpd_routes / sizeof *xpd_routes;
+_Static_assert(sizeof xpd_routes / sizeof *xpd_routes <= XPD_METRIC_ROUTES_MAX, "metrics");
+
+/* Each listener has its own: jobs here, the administrator's verbs there, health on both. */
+static bool is_here(const xpd_route *route, const xpd_request *r)
+{
+    if (strncmp(route->path, "/admin/", 7) == 0)
+        return r->admin && !r->health;
+    if (strcmp(route->path, "/metrics") == 0)
+        return r->admin;
+    return !r->admin || strncmp(route->path, "/v1/", 4) != 0;
+}
+
+/* Whoever may read may ask; what changes something needs more. */
+static bool check_scope(xpd_request *r, const xpd_route *route)
+{
+    bool reads = strcmp(route->method, "GET") == 0;
+    if (reads || r->caller.scope >= XPD_SCOPE_SUBMIT)
+        return true;
+    xpd_reply_fault(r, XPP_FAULT_FORBIDDEN,
+                    "the token '%s' may only read; %s needs the scope submit", r->caller.token,
+                    r->method);
+    return false;
+}
 
 /* Whether the request's segments are those of the pattern; *id is the one at {id}. */
 static bool matches(const char *pattern, const xpd_request *r, const char **id)
@@ -85,18 +114,19 @@ void xpd_route_request(xpd_request *r)
     for (size_t i = 0; i < xpd_route_count; i++) {
         const xpd_route *route = &xpd_routes[i];
         const char *id = NULL;
-        if (!matches(route->path, r, &id) || (r->admin && strstr(route->path, "/v1/")))
+        if (!matches(route->path, r, &id) || !is_here(route, r))
             continue;
         if (strcmp(route->method, r->method) != 0 && !(head && strcmp(route->method, "GET") == 0)) {
             size_t at = strlen(allowed);
             snprintf(allowed + at, sizeof allowed - at, "%s%s", at ? ", " : "", route->method);
             continue;
         }
-        if (!check_arguments(r, route))
+        r->route = (int)i;
+        if (!check_scope(r, route) || !check_arguments(r, route))
             return;
         if (id) {
             xpd_job *job = xpd_table_find(&r->b->jobs, id);
-            if (!job || job->uid != r->caller.uid) {
+            if (!job || !xpd_caller_sees(&r->caller, job->uid)) {
                 xpd_reply_fault(r, XPP_FAULT_NOT_FOUND, "there is no job '%.40s'", id);
                 return;
             }

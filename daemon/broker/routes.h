@@ -12,6 +12,11 @@ typedef struct xpd_route {
 } xpd_route;
 
 void xpd_route_request(xpd_request *r);
+/* Asks for a part of a file: sets [*first, *last] and returns 1, 0 for all of it, -1 where the part
+ * is beyond the end. */
+int xpd_read_range(const char *header, int64_t size, int64_t *first, int64_t *last);
+/* 416 with the size. */
+void xpd_reply_beyond(xpd_request *r, int64_t size);
 /* The table, for the test that compares it with openapi.json. */
 extern const xpd_route xpd_routes[];
 extern const size_t xpd_route_count;
@@ -35,9 +40,15 @@ void xpd_get_events(xpd_request *r);
 void xpd_get_queue(xpd_request *r);
 void xpd_get_devices(xpd_request *r);
 void xpd_get_version(xpd_request *r);
+void xpd_get_whoami(xpd_request *r);
 void xpd_get_schema(xpd_request *r);
 void xpd_get_openapi(xpd_request *r);
 void xpd_get_livez(xpd_request *r);
 void xpd_get_readyz(xpd_request *r);
+/* the administrator: admin.c; metrics.c */
+void xpd_post_drain(xpd_request *r);
+void xpd_post_undrain(xpd_request *r);
+void xpd_post_reload(xpd_request *r);
+void xpd_post_dump(xpd_request *r);
 
 #endif

@@ -60,30 +60,48 @@ static int open_result(const json_t *result, struct stat *st)
     return fd;
 }
 
-/* One range of bytes; anything else is answered with the whole file, as the standard allows. */
-static bool read_range(const char *text, int64_t size, int64_t *first, int64_t *last)
+/* One range of bytes; what is not one is answered with the whole file, as the standard allows. */
+int xpd_read_range(const char *text, int64_t size, int64_t *first, int64_t *last)
 {
     char *end = NULL;
 
     if (!text || strncmp(text, "bytes=", 6) != 0 || strchr(text, ','))
-        return false;
+        return 0;
     text += 6;
     if (*text == '-') {
+        size_t digits = strspn(text + 1, "0123456789");
         int64_t n = strtoll(text + 1, &end, 10);
+        if (digits == 0 || *end)
+            return 0;
         *first = n >= size ? 0 : size - n;
         *last = size - 1;
-        return n > 0 && !*end && size > 0;
+        return n > 0 && size > 0 ? 1 : -1;
     }
+    if (strspn(text, "0123456789") == 0)
+        return 0;
     *first = strtoll(text, &end, 10);
-    if (end == text || *end != '-')
-        return false;
+    if (*end != '-')
+        return 0;
     text = end + 1;
     *last = *text ? strtoll(text, &end, 10) : size - 1;
-    if (*text && (*end || end == text))
-        return false;
+    if (*text && (*end || end == text || *text == '-'))
+        return 0;
+    if (*text && *last < *first)
+        return 0;
     if (*last >= size)
         *last = size - 1;
-    return *first >= 0 && *first <= *last;
+    return *first < size ? 1 : -1;
+}
+
+void xpd_reply_beyond(xpd_request *r, int64_t size)
+{
+    char text[64];
+    snprintf(text, sizeof text, "bytes */%lld", (long long)size);
+    const char *const headers[][2] = {{MHD_HTTP_HEADER_CONTENT_RANGE, text}, {NULL, NULL}};
+    json_t *problem = xpp_problem(XPP_FAULT_RANGE, "the range begins beyond the end", NULL,
+                                  json_pack("{s:I}", "bytes", (json_int_t)size));
+    xpd_reply_json_as(r, MHD_HTTP_RANGE_NOT_SATISFIABLE, problem, "application/problem+json",
+                      headers);
 }
 
 void xpd_get_result_data(xpd_request *r)
@@ -110,9 +128,16 @@ void xpd_get_result_data(xpd_request *r)
         return;
     }
     int64_t first = 0, last = st.st_size - 1;
-    bool part = (!guard || strcmp(guard, tag) == 0) &&
-                read_range(xpd_request_header(r, MHD_HTTP_HEADER_RANGE), st.st_size, &first, &last);
-    if (!part) {
+    int part = 0;
+    if (!guard || strcmp(guard, tag) == 0)
+        part =
+            xpd_read_range(xpd_request_header(r, MHD_HTTP_HEADER_RANGE), st.st_size, &first, &last);
+    if (part < 0) {
+        close(fd);
+        xpd_reply_beyond(r, st.st_size);
+        return;
+    }
+    if (part == 0) {
         first = 0;
         last = st.st_size - 1;
     }

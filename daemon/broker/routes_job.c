@@ -131,7 +131,7 @@ void xpd_get_jobs(xpd_request *r)
     int64_t last = 0;
     for (size_t i = xpd_table_lower(&b->jobs, below); i-- > 0;) {
         const xpd_job *job = b->jobs.items[i];
-        if (job->uid != r->caller.uid || !(states & (1u << job->state)))
+        if (!xpd_caller_sees(&r->caller, job->uid) || !(states & (1u << job->state)))
             continue;
         if ((int64_t)json_array_size(jobs) == limit) {
             snprintf(next, sizeof next, "%lld", (long long)last);
@@ -282,12 +282,27 @@ void xpd_get_log(xpd_request *r)
         xpd_reply(r, MHD_HTTP_OK, xpd_response_text("", 0, true, "text/plain; charset=utf-8"));
         return;
     }
-    off_t at = lines > 0 ? tail_offset(fd, st.st_size, lines) : 0;
+    int64_t first = lines > 0 ? tail_offset(fd, st.st_size, lines) : 0, last = st.st_size - 1;
+    int part = lines > 0 ? 0
+                         : xpd_read_range(xpd_request_header(r, MHD_HTTP_HEADER_RANGE), st.st_size,
+                                          &first, &last);
+    if (part < 0) {
+        close(fd);
+        xpd_reply_beyond(r, st.st_size);
+        return;
+    }
     struct MHD_Response *response =
-        MHD_create_response_from_fd_at_offset64((uint64_t)(st.st_size - at), fd, (uint64_t)at);
+        MHD_create_response_from_fd_at_offset64((uint64_t)(last - first + 1), fd, (uint64_t)first);
     if (!response)
         close(fd);
     xpd_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/plain; charset=utf-8");
     xpd_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
-    xpd_reply(r, MHD_HTTP_OK, response);
+    xpd_header(response, MHD_HTTP_HEADER_ACCEPT_RANGES, "bytes");
+    if (part > 0) {
+        char range[96];
+        snprintf(range, sizeof range, "bytes %lld-%lld/%lld", (long long)first, (long long)last,
+                 (long long)st.st_size);
+        xpd_header(response, MHD_HTTP_HEADER_CONTENT_RANGE, range);
+    }
+    xpd_reply(r, part > 0 ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK, response);
 }

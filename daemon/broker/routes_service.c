@@ -32,7 +32,7 @@ static void why(char *out, size_t size, const xpd_request *r, size_t index)
         snprintf(out, size, "the worker, which is starting");
     else if (index > 0)
         snprintf(out, size, "%zu job%s before it", index, index == 1 ? "" : "s");
-    else if (running && running->uid == r->caller.uid)
+    else if (running && xpd_caller_sees(&r->caller, running->uid))
         snprintf(out, size, "the devices of job %s", running->id);
     else if (running)
         snprintf(out, size, "the devices of another user's job");
@@ -48,12 +48,12 @@ void xpd_get_queue(xpd_request *r)
     json_int_t hidden = 0;
     char text[128];
 
-    if (job && job->uid == r->caller.uid)
+    if (job && xpd_caller_sees(&r->caller, job->uid))
         json_array_append_new(running, entry(job, 0, ""));
     else if (job)
         hidden++;
     for (size_t i = 0; i < b->queue.count; i++) {
-        if (b->queue.items[i]->uid != r->caller.uid) {
+        if (!xpd_caller_sees(&r->caller, b->queue.items[i]->uid)) {
             hidden++;
             continue;
         }
@@ -75,7 +75,7 @@ void xpd_get_devices(xpd_request *r)
 
     for (int i = 0; i < devices->count; i++) {
         const xpe_device_info *d = &devices->items[i];
-        bool ours = job && job->uid == r->caller.uid && xpd_run_uses(r->b, d->name);
+        bool ours = job && xpd_caller_sees(&r->caller, job->uid) && xpd_run_uses(r->b, d->name);
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:s?}", "name",
                                               d->name, "model", d->model, "absent", d->absent,
                                               "bytes_total", (json_int_t)d->bytes_total,
@@ -92,6 +92,23 @@ void xpd_get_version(xpd_request *r)
     xpd_reply_json(r, MHD_HTTP_OK,
                    json_pack("{s:s, s:s, s:s}", "version", xpp_version(), "api", "v1", "build",
                              r->b->worker->build));
+}
+
+void xpd_get_whoami(xpd_request *r)
+{
+    const xpd_caller *c = &r->caller;
+    json_t *scopes = json_array();
+    char expires[32];
+
+    for (int s = XPD_SCOPE_READ; s <= (int)c->scope; s++)
+        json_array_append_new(scopes, json_string(xpd_scope_name((xpd_scope)s)));
+    if (c->expires_ms)
+        xpp_time_text(expires, c->expires_ms);
+    xpd_reply_json(r, MHD_HTTP_OK,
+                   json_pack("{s:s, s:I, s:o, s:s?, s:s?}", "user", c->user, "uid",
+                             (json_int_t)c->uid, "scopes", scopes, "token",
+                             *c->token ? c->token : NULL, "expires",
+                             c->expires_ms ? expires : NULL));
 }
 
 void xpd_get_schema(xpd_request *r)
@@ -121,6 +138,8 @@ void xpd_get_readyz(xpd_request *r)
 
     if (b->stopping)
         why_not = "the service is stopping";
+    else if (b->draining)
+        why_not = "the service is drained";
     else if (!b->ready)
         why_not = "the service is starting";
     else if (b->state_full)

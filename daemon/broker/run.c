@@ -292,8 +292,10 @@ static bool take_event(xpd_run *run, json_t *event)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (strcmp(type, types[i]) != 0)
             continue;
-        if (i == 0)
+        if (i == 0) {
             take_iter(run->job, event);
+            run->b->metrics.iterations++;
+        }
         if (strcmp(type, "resumed") ==
             0) { /* from a checkpoint: the worker knows better from where */
             run->repeated = false;

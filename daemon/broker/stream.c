@@ -20,7 +20,8 @@ typedef enum encoding { TEXT, NDJSON, SSE } encoding;
 struct xpd_stream {
     xpd_broker *b;
     xpd_job *job; /* reference; NULL = the feed of all jobs */
-    uid_t uid;
+    xpd_caller caller;
+    xpd_request *request; /* outlives the stream */
     struct MHD_Connection *connection;
     encoding encoding;
     xpd_cursor cursor;
@@ -143,10 +144,10 @@ static bool next_of_feed(xpd_stream *s)
 {
     xpd_broker *b = s->b;
     if (s->feed_next < b->feed_next - XPD_FEED_RING)
-        s->ended = true; /* too slow: it has to ask for the list again */
+        s->ended = s->request->lagged = true; /* too slow: it has to ask for the list again */
     while (!s->ended && s->feed_next < b->feed_next) {
         const xpd_feed_line *line = &b->feed[s->feed_next++ % XPD_FEED_RING];
-        if (line->uid != s->uid)
+        if (!xpd_caller_sees(&s->caller, line->uid))
             continue;
         if (!encode(s, 0, line->line, strlen(line->line)))
             s->ended = true;
@@ -277,7 +278,7 @@ bool xpd_streams_admit(const xpd_broker *b, uid_t uid, xpd_error *err)
     int64_t all = 0, mine = 0;
     for (const xpd_stream *s = b->streams; s; s = s->next) {
         all++;
-        mine += s->uid == uid;
+        mine += s->caller.uid == uid;
     }
     for (const xpd_wait *w = b->waits; w; w = w->next) {
         all++;
@@ -362,7 +363,7 @@ void xpd_stream_open(xpd_request *r, xpd_job *job)
         return;
     if (b->stopping || !xpd_streams_admit(b, r->caller.uid, &err)) {
         if (b->stopping)
-            xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "", "the service is stopping");
+            xpd_fail(&err, XPP_FAULT_DRAINING, "", "the service is stopping");
         xpd_reply_error(r, &err);
         return;
     }
@@ -382,7 +383,8 @@ void xpd_stream_open(xpd_request *r, xpd_job *job)
         return;
     }
     s->b = b;
-    s->uid = r->caller.uid;
+    s->caller = r->caller;
+    s->request = r;
     s->connection = r->connection;
     s->encoding = code;
     s->cursor = (xpd_cursor){.next = from, .offset = -1};
@@ -404,6 +406,7 @@ void xpd_stream_open(xpd_request *r, xpd_job *job)
         xpd_reply_fault(r, XPP_FAULT_UNAVAILABLE, "memory is exhausted");
         return;
     }
+    r->streams = true;
     xpd_reply(r, MHD_HTTP_OK, response);
 }
 
@@ -463,6 +466,16 @@ void xpd_streams_end(xpd_broker *b)
         wait_answer(b->waits);
     for (xpd_stream *s = b->streams; s; s = s->next)
         resume(s);
+}
+
+int64_t xpd_streams_count(const xpd_broker *b)
+{
+    int64_t n = 0;
+    for (const xpd_stream *s = b->streams; s; s = s->next)
+        n++;
+    for (const xpd_wait *w = b->waits; w; w = w->next)
+        n++;
+    return n;
 }
 
 bool xpd_streams_none(const xpd_broker *b)

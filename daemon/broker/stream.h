@@ -15,6 +15,7 @@ void xpd_streams_tick(xpd_broker *b);
 /* Lets every stream and long poll end; b->closing must be set. */
 void xpd_streams_end(xpd_broker *b);
 bool xpd_streams_none(const xpd_broker *b);
+int64_t xpd_streams_count(const xpd_broker *b); /* long polls included */
 /* Whether the caller may open one more; else err is UNAVAILABLE. */
 bool xpd_streams_admit(const xpd_broker *b, uid_t uid, xpd_error *err);
 

@@ -219,7 +219,7 @@ void xpd_submissions_end(xpd_broker *b)
         next = s->next;
         if (s->step == WAIT_STORE)
             continue; /* answered within a moment */
-        xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "", "the service is stopping");
+        xpd_fail(&err, XPP_FAULT_DRAINING, "", "the service is stopping");
         finish_error(s, &err);
     }
 }
@@ -249,8 +249,10 @@ static bool check_room(xpd_broker *b, const xpd_caller *caller, xpd_error *err)
 {
     int64_t need = b->config.low_disk_mib << 20, available = xpd_disk_free(b);
 
-    if (b->stopping)
-        return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "the service is stopping");
+    if (b->stopping || b->draining)
+        return xpd_fail(err, XPP_FAULT_DRAINING, "",
+                        b->stopping ? "the service is stopping"
+                                    : "the service is drained and takes no new jobs");
     if (available < need || b->state_full) {
         xpd_fail(err, XPP_FAULT_LOW_DISK, "",
                  "the state folder has %lld MiB free; %lld MiB are kept for running jobs",

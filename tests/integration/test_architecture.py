@@ -43,6 +43,7 @@ LIBRARIES = {
     "sqlite3.h": {"daemon/broker"},
     "ini.h": {"daemon/broker"},
     "systemd/sd-daemon.h": {"daemon/broker"},
+    "systemd/sd-journal.h": {"daemon/broker"},
     "zmq.h": {"daemon/zmq"},
     "curl/curl.h": {"client", "client/include", "daemon/zmq"},
     "png.h": {"daemon/worker"},

@@ -48,6 +48,7 @@ def unit(tree, tmp_path_factory):
     path = tmp_path_factory.mktemp("unit") / "xptychod.service"
     prefix = staged.cache("CMAKE_INSTALL_PREFIX")
     path.write_text(tree.find("xptychod.service").read_text().replace(f"ExecStart={prefix}", f"ExecStart={tree.prefix}"))
+    path.with_suffix(".socket").write_text(tree.find("xptychod.socket").read_text())
     return path
 
 
@@ -66,6 +67,19 @@ def settings(unit):
 
 def test_the_unit_is_valid(unit):
     assert run(systemd("systemd-analyze"), "verify", unit) == ""
+
+
+def test_the_socket_unit_is_valid_and_has_the_name_that_the_daemon_knows(unit):
+    socket_unit = unit.with_suffix(".socket")
+    assert run(systemd("systemd-analyze"), "verify", socket_unit) == ""
+    found = settings(socket_unit)
+    assert found["FileDescriptorName"] == ["api"] and found["SocketMode"] == ["0660"] and found["SocketGroup"] == ["xptycho"]
+    assert settings(unit)["RuntimeDirectoryPreserve"] == ["yes"], "else the socket would go with the service"
+
+
+def test_a_reload_is_the_signal_that_the_daemon_knows(unit):
+    assert settings(unit)["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    assert int(settings(unit)["TimeoutStopSec"][0]) >= 30 + 30, "drain_s, and the rest of a stop"
 
 
 def test_a_wrong_unit_is_found_out(unit, tmp_path):

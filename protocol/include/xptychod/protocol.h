@@ -52,6 +52,7 @@ const char *xpp_version(void);
     X(CONFLICT, 409, "conflict", "The job's state does not allow this")                            \
     X(GONE, 410, "result-gone", "The result file is no longer the one that was written")           \
     X(TOO_LARGE, 413, "too-large", "The request is too large")                                     \
+    X(RANGE, 416, "range-not-satisfiable", "The range is beyond the end")                          \
     X(UNSUPPORTED_TYPE, 415, "unsupported-type", "The body must be application/json")              \
     X(INVALID_JOB, 422, "invalid-job", "The job is not valid")                                     \
     X(DATASET, 422, "dataset", "The dataset cannot be used")                                       \
@@ -60,8 +61,10 @@ const char *xpp_version(void);
     X(NO_DEVICE_MEMORY, 422, "insufficient-device-memory", "The job does not fit the devices")     \
     X(IDEMPOTENCY, 422, "idempotency-conflict", "The idempotency key was used with another body")  \
     X(QUEUE_FULL, 429, "queue-full", "The queue is full")                                          \
+    X(RATE_LIMITED, 429, "rate-limited", "Too many requests")                                      \
     X(INTERNAL, 500, "internal", "Unexpected failure")                                             \
     X(UNAVAILABLE, 503, "unavailable", "The service cannot do this now")                           \
+    X(DRAINING, 503, "draining", "No new work is taken")                                           \
     X(LOW_DISK, 507, "low-disk", "The disk is almost full")
 
 typedef enum xpp_fault {

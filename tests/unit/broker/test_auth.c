@@ -86,6 +86,62 @@ static void broken_token_files_are_refused_with_the_line(void **state)
     }
 }
 
+static void scopes_and_expiry_are_those_of_the_line(void **state)
+{
+    char sha[4][65], text[1024];
+    xpd_caller caller;
+    xpd_error err = XPD_ERROR_INIT;
+    static const char *const tokens[] = {"reads", "default", "rules", "old"};
+
+    for (int i = 0; i < 4; i++)
+        xpd_sha256_hex(sha[i], tokens[i], strlen(tokens[i]));
+    snprintf(
+        text, sizeof text,
+        "a:1:%s:read\nb:2:%s \nc:3:%s:read,admin:2999-12-31T23:59:59Z\nd:4:%s:submit:2020-01-01\n",
+        sha[0], sha[1], sha[2], sha[3]);
+    xpd_auth *auth = loaded(*state, text);
+    assert_true(xpd_auth_check(auth, &caller, "Bearer reads", -1, &err));
+    assert_int_equal(caller.scope, XPD_SCOPE_READ);
+    assert_string_equal(caller.token, "a");
+    assert_int_equal(caller.expires_ms, 0);
+    assert_false(xpd_caller_sees(&caller, 2));
+    assert_true(xpd_caller_sees(&caller, 1));
+    assert_true(xpd_auth_check(auth, &caller, "Bearer default", -1, &err));
+    assert_int_equal(caller.scope, XPD_SCOPE_SUBMIT);
+    assert_true(xpd_auth_check(auth, &caller, "Bearer rules", -1, &err));
+    assert_int_equal(caller.scope, XPD_SCOPE_ADMIN);
+    assert_true(xpd_caller_sees(&caller, 1));
+    assert_int_equal(caller.expires_ms, 32503679999000);
+    assert_false(xpd_auth_check(auth, &caller, "Bearer old", -1, &err));
+    assert_int_equal(err.fault, XPP_FAULT_UNAUTHENTICATED);
+    assert_non_null(strstr(err.text, "expired"));
+    xpd_auth_destroy(auth);
+}
+
+static void wrong_scopes_and_dates_are_refused_with_the_line(void **state)
+{
+    static const char *const rest[] = {"write",
+                                       "read;submit",
+                                       "read:tomorrow",
+                                       "read:2027-02-31",
+                                       "read:2027-13-01",
+                                       "read:2027-01-31T25:00:00Z",
+                                       "read:2027-01-31T10:00:00"};
+    char path[256], text[512], sha[65];
+
+    xpd_sha256_hex(sha, "x", 1);
+    path_in(path, sizeof path, *state, "broken");
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) {
+        xpd_auth *auth = NULL;
+        xpd_error err = XPD_ERROR_INIT;
+        snprintf(text, sizeof text, "\na:0:%s:%s\n", sha, rest[i]);
+        write_text(path, text);
+        if (xpd_auth_load(&auth, path, &err))
+            fail_msg("'%s' was taken", rest[i]);
+        assert_non_null(strstr(err.text, "line 2"));
+    }
+}
+
 static void read_all(char *out, size_t size, const char *path)
 {
     FILE *file = fopen(path, "r");
@@ -135,6 +191,8 @@ int main(void)
         cmocka_unit_test(a_token_is_its_user_and_another_is_nobody),
         cmocka_unit_test(a_peer_without_token_is_its_uid_and_with_a_bad_one_nobody),
         cmocka_unit_test(broken_token_files_are_refused_with_the_line),
+        cmocka_unit_test(scopes_and_expiry_are_those_of_the_line),
+        cmocka_unit_test(wrong_scopes_and_dates_are_refused_with_the_line),
         cmocka_unit_test(the_users_token_is_private_and_outlives_a_restart),
     };
     xpp_init();

@@ -32,6 +32,9 @@ static void defaults_are_the_documented_ones(void **state)
     assert_int_equal(c.unix_mode, 0660);
     assert_int_equal(c.probe_s, 30);
     assert_int_equal(c.data_roots.count, 0);
+    assert_int_equal(c.rate, 10);
+    assert_int_equal(c.streams_user_max, 64);
+    assert_int_equal(c.health_port, -1);
     xpd_config_release(&c);
 }
 
@@ -48,6 +51,8 @@ static void the_user_has_own_folders_and_all_roots(void **state)
     assert_string_equal(c.token_file, "/r/xptycho/token");
     assert_int_equal(c.unix_mode, 0600);
     assert_int_equal(c.port, 0);
+    assert_int_equal(c.rate, 0);
+    assert_int_equal(c.streams_user_max, 1000);
     assert_int_equal(c.data_roots.count, 1);
     assert_string_equal(c.write_roots.items[0], "/");
     xpd_config_release(&c);
@@ -92,6 +97,8 @@ static void refused(const void *folder, const char *text, const char *word)
 static void a_bad_file_is_refused_with_what_is_wrong(void **state)
 {
     refused(*state, "[http]\nprot = 9\n", "'http.port'");
+    refused(*state, "; one\n\n[http]\nhost = a\nport = no\n", "line 5");
+    refused(*state, "[daemon]\nlog = xml\n", "text or json");
     refused(*state, "[htp]\nport = 9\n", "'http.port'");
     refused(*state, "[http]\nport = 70000\n", "from -1 to 65535");
     refused(*state, "[http]\nport = 9x\n", "'9x'");
@@ -103,6 +110,29 @@ static void a_bad_file_is_refused_with_what_is_wrong(void **state)
     refused(*state, "[roots]\ndata = data\n", "absolute");
     refused(*state, "[daemon]\nlog_level = loud\n", "loud");
     refused(*state, "[zmq]\nrouter = tcp://127.0.0.1:1\n", "zmq.pub");
+}
+
+static void a_reload_takes_what_may_change_and_names_the_rest(void **state)
+{
+    xpd_config c, fresh;
+    xpd_error err = XPD_ERROR_INIT;
+    char rest[256];
+    (void)state;
+    assert_int_equal(READ(&c, &err, "--config", "/dev/null", "--data-root", "/a"), XPD_CONFIG_OK);
+    assert_int_equal(READ(&fresh, &err, "--config", "/dev/null", "--data-root", "/b", "--queue-max",
+                          "7", "--log-level", "debug", "--port", "9", "--zmq-router", "tcp://x",
+                          "--zmq-pub", "tcp://y"),
+                     XPD_CONFIG_OK);
+    xpd_config_exchange(&c, &fresh, rest, sizeof rest);
+    assert_string_equal(c.data_roots.items[0], "/b");
+    assert_string_equal(fresh.data_roots.items[0], "/a");
+    assert_int_equal(c.queue_max, 7);
+    assert_int_equal(c.log_level, 3);
+    assert_int_equal(c.port, 8270);
+    assert_null(c.zmq_router);
+    assert_string_equal(rest, "http.port, zmq.router, zmq.pub");
+    xpd_config_release(&fresh);
+    xpd_config_release(&c);
 }
 
 static void a_missing_file_that_was_named_is_refused(void **state)
@@ -167,6 +197,7 @@ int main(void)
         cmocka_unit_test(a_bad_file_is_refused_with_what_is_wrong),
         cmocka_unit_test(the_sample_names_every_option_and_no_other),
         cmocka_unit_test(a_missing_file_that_was_named_is_refused),
+        cmocka_unit_test(a_reload_takes_what_may_change_and_names_the_rest),
         cmocka_unit_test(wrong_usage_names_the_nearest_option),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);

@@ -89,10 +89,43 @@ static void every_operation_of_openapi_is_a_route_with_its_arguments(void **stat
     json_decref(doc);
 }
 
+static int64_t range(const char *header, int64_t size, int64_t *first, int64_t *last)
+{
+    *first = *last = -7;
+    return xpd_read_range(header, size, first, last);
+}
+
+static void a_range_is_a_part_or_all_or_beyond(void **state)
+{
+    int64_t first, last;
+    (void)state;
+    assert_int_equal(range("bytes=2-5", 10, &first, &last), 1);
+    assert_true(first == 2 && last == 5);
+    assert_int_equal(range("bytes=2-", 10, &first, &last), 1);
+    assert_true(first == 2 && last == 9);
+    assert_int_equal(range("bytes=9-99", 10, &first, &last), 1);
+    assert_true(first == 9 && last == 9);
+    assert_int_equal(range("bytes=-4", 10, &first, &last), 1);
+    assert_true(first == 6 && last == 9);
+    assert_int_equal(range("bytes=-40", 10, &first, &last), 1);
+    assert_true(first == 0 && last == 9);
+    static const char *const beyond[] = {"bytes=10-", "bytes=10-12", "bytes=-0",
+                                         "bytes=99999999999999999999-"};
+    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
+        assert_int_equal(range(beyond[i], 10, &first, &last), -1);
+    assert_int_equal(range("bytes=0-0", 0, &first, &last), -1);
+    static const char *const whole[] = {"bytes=5-2", "bytes=a-",   "bytes=1-2,4-5", "lines=1-2",
+                                        "bytes=--3", "bytes=1-2x", "bytes=",        "bytes=-"};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        assert_int_equal(range(whole[i], 10, &first, &last), 0);
+    assert_int_equal(range(NULL, 10, &first, &last), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_route_is_in_openapi),
+        cmocka_unit_test(a_range_is_a_part_or_all_or_beyond),
         cmocka_unit_test(every_operation_of_openapi_is_a_route_with_its_arguments),
     };
     xpp_init();
