@@ -2,6 +2,7 @@
 #include "state.h"
 
 #include "backend/util.h"
+#include "math/average.h"
 
 #include <math.h>
 
@@ -47,6 +48,52 @@ static double move_frame(xpe_run *run, int64_t j, const double *misfits)
         given[1] + (double)(best % side - run->stage.max_shift) * run->problem->grid.pitch_m;
     run->gain[j] = now > 0 ? (now - least) / now : 0;
     return misfits[best];
+}
+
+/* sum_k w_k |d_k|^kappa of one patch, [n][n] */
+static xpe_status patch_weight(xpe_run *run, double *weight, xpe_error *err)
+{
+    size_t plane = (size_t)(run->n * run->n);
+    xpe_c32 *modes = NULL;
+    xpe_status st;
+
+    XPE_TRY(xpe_new(&modes, plane * (size_t)run->modes, sizeof *modes, err));
+    XPE_TRY(xpe_state_get_modes(run, modes, err));
+    for (int k = 0; k < run->modes; k++)
+        for (size_t i = 0; i < plane; i++) {
+            xpe_c32 d = modes[(size_t)k * plane + i];
+            weight[i] += run->share[k] *
+                         (double)xpe_power(xpe_energy(d), run->stage.probe_weight_exponent);
+        }
+done:
+    free(modes);
+    return st;
+}
+
+/* The coverage that the object was given with, at the positions of the search's start.  A search
+ * has no sums on its devices; this is done on the host, in the order of the frames. */
+xpe_status xpe_refine_coverage(xpe_run *run, float *coverage, xpe_error *err)
+{
+    int64_t n = run->n, cols = run->cols, pixels = run->rows * cols;
+    const int32_t *first = xpe_problem_first(run->problem);
+    double *weight = NULL, *sum = NULL;
+    xpe_status st;
+
+    XPE_TRY(xpe_new(&weight, (size_t)(n * n), sizeof *weight, err));
+    XPE_TRY(xpe_new(&sum, (size_t)pixels, sizeof *sum, err));
+    XPE_TRY(patch_weight(run, weight, err));
+    for (int64_t j = 0; j < run->num_frames; j++)
+        for (int64_t r = 0; r < n; r++) {
+            double *to = sum + (first[2 * j] + r) * cols + first[2 * j + 1];
+            for (int64_t c = 0; c < n; c++)
+                to[c] += weight[r * n + c];
+        }
+    for (int64_t i = 0; i < pixels; i++)
+        coverage[i] = (float)(sum[i] / (1 + 1e-6));
+done:
+    free(sum);
+    free(weight);
+    return st;
 }
 
 xpe_status xpe_refine_step(xpe_run *run, xpe_report *report, xpe_error *err)

@@ -375,9 +375,9 @@ xpe_status xpe_run_coverage(xpe_run *run, float *coverage, xpe_error *err)
     double *plane = NULL;
     xpe_status st = XPE_OK;
 
-    memset(coverage, 0, (size_t)pixels * sizeof *coverage);
     if (run->stage.algorithm == XPE_REFINE_POSITIONS)
-        return XPE_OK;
+        return xpe_refine_coverage(run, coverage, err);
+    memset(coverage, 0, (size_t)pixels * sizeof *coverage);
     XPE_TRY(xpe_pmace_coverage(run, err));
     XPE_TRY(xpe_new(&plane, (size_t)pixels, sizeof *plane, err));
     for (int k = 0; k < run->modes; k++) {

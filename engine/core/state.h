@@ -159,6 +159,8 @@ XPE_MUST_CHECK xpe_status xpe_probe_step(xpe_run *run, xpe_error *err);
 
 /* refine.c */
 XPE_MUST_CHECK xpe_status xpe_refine_step(xpe_run *run, xpe_report *report, xpe_error *err);
+/* coverage[rows][cols] */
+XPE_MUST_CHECK xpe_status xpe_refine_coverage(xpe_run *run, float *coverage, xpe_error *err);
 
 static inline double xpe_two_rho(const xpe_run *run)
 {

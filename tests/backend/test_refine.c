@@ -89,6 +89,33 @@ static void planted_shifts_are_found_and_the_rest_stays(void **state)
         }
 }
 
+/* The object of a search is that of the run before, and so is what covers it. */
+static void the_coverage_is_that_of_a_run_at_the_given_positions(void **state)
+{
+    xpt_case *c = given_case();
+    xpe_problem_desc known = c->desc;
+    xpe_stage search = refine_stage(1), once = xpt_stage(1);
+    xpt_result *got, *wanted;
+    double most = 0, off = 0;
+
+    (void)state;
+    known.init_probe = NULL;
+    known.init_probe_count = 0;
+    known.probe = c->probe;
+    known.probe_count = 2;
+    got = xpt_run_well(&c->desc, &search, (xpt_division){.devices = 2});
+    wanted = xpt_run_well(&known, &once, (xpt_division){.devices = 2});
+    for (int64_t i = 0; i < c->rows * c->cols; i++) {
+        most = fmax(most, wanted->coverage[i]);
+        off = fmax(off, fabs((double)got->coverage[i] - (double)wanted->coverage[i]));
+    }
+    assert_true(most > 0);
+    xpt_assert_below(off / most, 1e-6); /* one rounding to float32, and that of the units */
+    xpt_result_destroy(wanted);
+    xpt_result_destroy(got);
+    xpt_case_destroy(c);
+}
+
 static void masked_pixels_do_not_hinder_the_search(void **state)
 {
     xpt_case *c = given_case();
@@ -249,6 +276,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planted_shifts_are_found_and_the_rest_stays),
+        cmocka_unit_test(the_coverage_is_that_of_a_run_at_the_given_positions),
         cmocka_unit_test(masked_pixels_do_not_hinder_the_search),
         cmocka_unit_test(choice_and_gain_are_those_of_an_exhaustive_search),
         cmocka_unit_test(object_and_probe_come_back_as_they_were_given),

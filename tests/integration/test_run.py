@@ -151,6 +151,19 @@ def test_stages_are_joined(job_file, tmp_path):
         assert f["run/position_gain"].shape == (49,)
 
 
+def test_a_job_that_ends_with_a_search_keeps_coverage_and_picture(job_file, tmp_path):
+    results = {}
+    for name, stages in (("plain", [{"iterations": 4}]), ("searched", [{"iterations": 4}, {"algorithm": "refine_positions"}])):
+        out = tmp_path / f"{name}.h5"
+        done = worker("run", job_file(known_job(output={"path": str(out)}) | {"recon": stages}), "--preview", tmp_path / name)
+        assert done.returncode == OK, done
+        with h5py.File(out) as f:
+            results[name] = f["run/coverage"][...], json.loads((tmp_path / name / "preview.json").read_text())["items"]
+    (plain, items), (searched, again) = results["plain"], results["searched"]
+    assert abs(searched - plain).max() <= 1e-6 * plain.max()
+    assert again["object_phase"]["range"] == pytest.approx(items["object_phase"]["range"], abs=1e-5)
+
+
 # ------------------------------------------------------------------------------------- refusals
 
 
