@@ -4,6 +4,7 @@
  * Called by libc's syscall(): Debian 12's libc has no wrappers for Landlock. */
 #include "sandbox.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
 #include <signal.h>
@@ -61,10 +62,14 @@ bool xpd_sandbox_confine(const xpe_roots *roots, const xpe_roots *more)
     struct landlock_ruleset_attr attr = {.handled_access_fs =
                                              (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1};
     int ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0);
-    bool good = ruleset >= 0;
+    bool good = true;
 
-    if (!good)
+    if (ruleset < 0 && (errno == ENOSYS || errno == EOPNOTSUPP || errno == EPERM))
+        return true; /* not in this kernel, switched off at its start, or filtered by a container */
+    if (ruleset < 0) {
+        fprintf(stderr, "xptycho-reader: no Landlock ruleset: %s\n", strerror(errno));
         return false;
+    }
     if (!roots)
         good = allow(ruleset, "/");
     for (size_t i = 0; good && roots && i < roots->count; i++)
@@ -73,6 +78,8 @@ bool xpd_sandbox_confine(const xpe_roots *roots, const xpe_roots *more)
         good = allow(ruleset, more->folders[i]);
     good = good && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
            syscall(SYS_landlock_restrict_self, ruleset, 0) == 0;
+    if (!good)
+        fprintf(stderr, "xptycho-reader: Landlock does not hold: %s\n", strerror(errno));
     close(ruleset);
     return good;
 }

@@ -8,9 +8,9 @@
  * addresses. */
 void xpd_sandbox_limit(int cpu_seconds);
 /* From here on: reading beneath these folders only (NULL = anywhere), writing nowhere.  Does
- * nothing where the kernel has no Landlock; paths are checked all the same.  Returns whether it
- * holds. */
-bool xpd_sandbox_confine(const xpe_roots *roots, const xpe_roots *more);
+ * nothing where the kernel has no Landlock; paths are checked all the same.  false where it has,
+ * and does not hold (said on stderr): no file of a user may be opened then. */
+XPE_MUST_CHECK bool xpd_sandbox_confine(const xpe_roots *roots, const xpe_roots *more);
 /* Bytes of memory that can be had now. */
 int64_t xpd_memory_available(void);
 

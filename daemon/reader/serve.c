@@ -73,10 +73,8 @@ static int serve_arrays(int socket, const json_t *body)
     const xpe_roots *roots = roots_take(&list, json_object_get(body, "roots"), &good);
     xpp_ipc_result result = XPP_IPC_FAILED;
 
-    if (good) {
-        xpd_sandbox_confine(roots, NULL);
+    if (good && xpd_sandbox_confine(roots, NULL))
         result = xpd_arrays_answer(socket, json_object_get(body, "arrays_only"), roots);
-    }
     roots_release(&list);
     return exit_code(result);
 }
@@ -99,9 +97,8 @@ static int serve_job(int socket, xpd_reading *reading, json_t *body)
         reading->errors = errors;
         reading->fault = XPP_FAULT_INVALID_JOB;
         result = answer_refused(socket, reading);
-    } else if (job && good) {
-        /* A result that may be replaced has to be looked at, so write roots can be read too. */
-        xpd_sandbox_confine(reading->roots, reading->write_roots);
+    } else if (job && good && xpd_sandbox_confine(reading->roots, reading->write_roots)) {
+        /* confined to write roots too: a result that may be replaced has to be looked at */
         result = xpd_reading_run(reading) ? xpp_ipc_send(socket, XPP_IPC_SCAN, reading->scan,
                                                          reading->fds, reading->fd_count)
                                           : answer_refused(socket, reading);

@@ -1,6 +1,7 @@
 """xptycho-reader: what it hands over of good files, and what it says about bad ones, each in a process of its own."""
 
 import bz2
+import ctypes
 import hashlib
 import io
 import json
@@ -945,6 +946,15 @@ def test_measured_star_is_imported_with_two_flags(tmp_path):
 
 
 # ---------------------------------------------------------------------------------------- the sandbox
+
+
+def test_no_file_is_opened_where_landlock_does_not_hold(scan_file):
+    """A root that is no folder is a rule that the kernel refuses; its absence is another matter."""
+    if ctypes.CDLL(None).syscall(444, None, 0, 1) < 1:
+        pytest.skip("this kernel has no Landlock, or a filter hides it")
+    wanted = {"arrays_only": [{"path": scan_file, "dataset": None, "use": "object"}], "roots": [scan_file]}
+    with pytest.raises(AssertionError, match=r"said nothing \(exit status 1\)"):
+        reader.exchange("read", wanted)
 
 
 def test_reader_ends_with_its_parent(tmp_path):
