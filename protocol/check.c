@@ -387,8 +387,7 @@ static void check_map(xpp_check *check, const xpp_rule *rule, json_t *value, con
                        json_object_size(value), rule->count_max);
         return;
     }
-    json_object_foreach(value, key, member)
-    {
+    json_object_foreach (value, key, member) {
         xpp_place inside = {at, key, 0};
         size_t count = xpp_utf8_count(key);
 
@@ -443,8 +442,7 @@ static void check_object(xpp_check *check, const xpp_rule *rule, json_t *value, 
     }
     if (!table)
         fail_selector(check, rule, value, at);
-    json_object_foreach(value, key, member)
-    {
+    json_object_foreach (value, key, member) {
         xpp_place inside = {at, key, 0};
         const xpp_rule *known = table ? xpp_table_find(table, key) : find_anywhere(rule, key);
 

@@ -10,8 +10,7 @@ static void refused(const char *quoted, const char *pointer, const char *words)
     size_t i;
     bool found = false;
 
-    json_array_foreach(errors, i, error)
-    {
+    json_array_foreach (errors, i, error) {
         const char *at = json_string_value(json_object_get(error, "pointer"));
         const char *detail = json_string_value(json_object_get(error, "detail"));
 
@@ -279,7 +278,7 @@ static void lists_the_known_keys_where_none_is_near(void **state)
 static void refuses_what_is_not_built_yet(void **state)
 {
     (void)state;
-    refused(JOB("'class':'live'"), "/class", "unknown key 'class'");
+    refused(JOB("'class':'urgent'"), "/class", "scavenger");
     refused(SCAN("'mapping':{}"), "/scan/mapping", "unknown key 'mapping'");
     refused(SCAN("'preprocess':[]"), "/scan/preprocess", "unknown key");
     refused(SCAN("'selection':{}"), "/scan/selection", "unknown key");
@@ -461,8 +460,7 @@ static void reports_every_error_at_once(void **state)
     for (size_t p = 0; p < sizeof pointers / sizeof *pointers; p++) {
         bool found = false;
 
-        json_array_foreach(errors, i, error)
-        {
+        json_array_foreach (errors, i, error) {
             found |= strcmp(json_string_value(json_object_get(error, "pointer")), pointers[p]) == 0;
         }
         if (!found)
