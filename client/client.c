@@ -328,6 +328,17 @@ xpc_status xpc_daemon_version(xpc_client *client, json_t **out, xpc_error *err)
     return get(client, "/v1/version", out, err);
 }
 
+xpc_status xpc_admin(xpc_client *client, const char *what, json_t **out, xpc_error *err)
+{
+    char path[128];
+    int n = snprintf(path, sizeof(path), "/admin/%s", what);
+    xpc_request request = {"POST", path, JSON_TYPES, NULL, NULL, -1, client->timeout_ms};
+
+    if (n < 0 || (size_t)n >= sizeof(path))
+        return xpc_fail(err, XPC_INVALID, "'%.60s...' is too long", what);
+    return call(client, &request, out, err);
+}
+
 /* ---------------------------------------------------------------------------------- bytes */
 
 /* Puts the finished file under its name.  Without overwrite a file that came to be there in the

@@ -15,6 +15,7 @@
 #include "fail.h"
 
 #define SYSTEM_SOCKET "/run/xptycho/api.sock"
+#define SYSTEM_ADMIN_SOCKET "/run/xptycho/admin.sock"
 #define FILE_MAX 65536 /* bytes of a ready file or a token file */
 
 static bool set_text(char *out, size_t size, const char *text)
@@ -172,7 +173,7 @@ static const char *ready_text(const json_t *ready, const char *name)
 }
 
 /* Address from a ready file; its token too when the address is TCP and no other token is known. */
-static xpc_status ready_use(xpc_place *place, const char *path, xpc_error *err)
+static xpc_status ready_use(xpc_place *place, const char *path, bool admin, xpc_error *err)
 {
     xpc_status st = XPC_OK;
     json_t *ready = NULL;
@@ -180,11 +181,12 @@ static xpc_status ready_use(xpc_place *place, const char *path, xpc_error *err)
     char server[1024];
 
     XPC_TRY(ready_read(&ready, path, err));
-    socket = ready_text(ready, "unix");
-    http = ready_text(ready, "http");
+    socket = ready_text(ready, admin ? "admin" : "unix");
+    http = admin ? NULL : ready_text(ready, "http");
     token_file = ready_text(ready, "token_file");
     if (!socket && !http) {
-        st = xpc_fail(err, XPC_IO, "the ready file '%s' names neither 'unix' nor 'http'", path);
+        st = xpc_fail(err, XPC_IO, "the ready file '%s' names %s", path,
+                      admin ? "no socket 'admin'" : "neither 'unix' nor 'http'");
         goto done;
     }
     (void)snprintf(server, sizeof(server), "%s%s", socket ? "unix:" : "", socket ? socket : http);
@@ -215,7 +217,7 @@ static bool ready_path(char *out, size_t size, const xpc_options *options, int w
 }
 
 /* A server stated by the caller. */
-static xpc_status server_use(xpc_place *place, const char *server, const char *source,
+static xpc_status server_use(xpc_place *place, const char *server, const char *source, bool admin,
                              xpc_error *err)
 {
     struct stat st;
@@ -232,7 +234,7 @@ static xpc_status server_use(xpc_place *place, const char *server, const char *s
                             "no daemon is running with the runtime folder '%s': it holds no "
                             "ready.json",
                             server);
-        return ready_use(place, path, err);
+        return ready_use(place, path, admin, err);
     }
     (void)snprintf(place->found, sizeof(place->found), "%s", source);
     if (server[0] == '/' && (size_t)snprintf(path, sizeof(path), "unix:%s", server) < sizeof(path))
@@ -273,14 +275,15 @@ static xpc_status address_find(xpc_place *place, const xpc_options *options, xpc
     int i;
 
     if (options->server)
-        return server_use(place, options->server, "the server given", err);
-    if (server)
-        return server_use(place, server, "XPTYCHO_SERVER", err);
+        return server_use(place, options->server, "the server given", options->admin, err);
+    if (server && !options->admin) /* it names the api */
+        return server_use(place, server, "XPTYCHO_SERVER", false, err);
     for (i = 0; i < 2; i++)
         if (ready_path(path, sizeof(path), options, i) && exists(path))
-            return ready_use(place, path, err);
+            return ready_use(place, path, options->admin, err);
     (void)snprintf(place->found, sizeof(place->found), "the system's socket");
-    return address_set(place, "unix:" SYSTEM_SOCKET, err);
+    return address_set(place, options->admin ? "unix:" SYSTEM_ADMIN_SOCKET : "unix:" SYSTEM_SOCKET,
+                       err);
 }
 
 static xpc_status token_find(xpc_place *place, const xpc_options *options, xpc_error *err)

@@ -187,5 +187,6 @@ int cmd_preview(const cli_args *args);
 int cmd_queue(const cli_args *args);
 int cmd_devices(const cli_args *args);
 int cmd_version(const cli_args *args);
+int cmd_admin(const cli_args *args);
 
 #endif

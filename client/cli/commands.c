@@ -131,6 +131,17 @@ static const cli_option preview_options[] = {
      "where the PNG goes, - for stdout; replaced if it exists"},
     {0}};
 
+static const cli_option admin_options[] = {
+    {"finish", 0, CLI_FLAG, NULL, NULL,
+     "drain: let what runs come to its end (default: it goes back to the queue)"},
+    {"scope", 0, CLI_TEXT, "SCOPE", NULL,
+     "tokens new: read, submit or admin; may be repeated (default submit, which holds read)"},
+    {"expires", 0, CLI_TEXT, "DATE", NULL,
+     "tokens new: a day or a second of UTC, 2027-01-31 or 2027-01-31T18:00:00Z (default: never)"},
+    {"user", 0, CLI_TEXT, "USER", NULL,
+     "tokens new: whose jobs they are, a name or a number (default: the calling user)"},
+    {0}};
+
 #define WORKER(name, synopsis, summary)                                                            \
     {                                                                                              \
         name, synopsis, summary, NULL, NULL, {NULL}, 0, 0, NULL, "xptycho-worker"                  \
@@ -289,6 +300,21 @@ const cli_command cli_commands[] = {
      0,
      0,
      cmd_devices,
+     NULL},
+    {"admin",
+     "[OPTION...] drain|undrain|reload|dump|tokens new NAME",
+     "Run the service: drain, reload, tokens",
+     "drain: no new work is taken; returns when nothing runs any more. undrain: work is taken again. "
+     "reload: configuration and tokens are read again, all or nothing. dump: the state of the "
+     "service goes to its log. These four use the admin socket, as root or the service's user. "
+     "tokens new: prints a token, once, and the line for the token file, which holds only the "
+     "token's hash; the line counts after a reload.",
+     "  xptycho admin drain --finish\n"
+     "  xptycho admin tokens new daq --user ada --scope submit --expires 2027-01-31",
+     {admin_options},
+     1,
+     3,
+     cmd_admin,
      NULL},
     {"version",
      "[OPTION...]",

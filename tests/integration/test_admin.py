@@ -123,6 +123,54 @@ def test_usr1_writes_the_state_to_the_log(daemon, slow_scan_file):
     daemon.unix.post(f"/v1/jobs/{job}/cancel")
 
 
+# --------------------------------------------------------------------------- the command line
+
+
+def xptycho(*arguments):
+    return xptychod.run("xptycho", "admin", *arguments)
+
+
+def test_a_token_of_the_command_works_after_a_reload_until_its_line_is_gone(make_system):  # noqa: F811
+    daemon = make_system()
+    done = xptycho("tokens", "new", "daq", "--user", str(ADA), "--scope", "read", "--expires", "2999-12-31")
+    token, line = re.fullmatch(r"[^\n]*\n  ([0-9a-f]{64})\n[^\n]*\n  (\S+)\n", done.stdout).groups()
+    assert done.returncode == 0 and token not in line and line.startswith(f"daq:{ADA}:") and line.endswith(":read:2999-12-31")
+    daemon.secrets["daq"] = token
+    daemon.tokens.write_text(line + "\n")
+    assert daemon.api_of("daq").get("/v1/whoami").status == 401
+    shown = xptycho("reload", "--server", daemon.runtime)
+    assert (shown.returncode, shown.stdout) == (0, "reloaded\n"), shown
+    assert daemon.api_of("daq").get("/v1/whoami").json()["scopes"] == ["read"]
+    other = json.loads(xptycho("tokens", "new", "daq", "--json").stdout)
+    assert other["token"] != token and other["line"].split(":")[3] == "submit"
+
+
+@pytest.mark.parametrize("words, why", [
+    (["tokens", "new"], "needs a name"), (["tokens", "new", "a:b"], "needs a name"), (["tokens", "list"], "new NAME"),
+    (["tokens", "new", "x", "--scope", "write"], "read, submit or admin"), (["tokens", "new", "x", "--expires", "2020-01-01"], "to come"),
+    (["tokens", "new", "x", "--expires", "2999-02-31"], "to come"), (["tokens", "new", "x", "--user", "a b"], "--user"),
+    (["explode"], "is not drain"), (["dump", "now"], "one argument too many")])
+def test_wrong_usage_of_admin_says_what_is_right(words, why):
+    done = xptycho(*words)
+    assert done.returncode == 2 and why in done.stderr and done.stdout == "", done
+
+
+def test_the_verbs_of_the_command(make_system, slow_scan_file):  # noqa: F811
+    daemon = make_system(roots_of(slow_scan_file), tokens=[("ada", ADA)])
+    job = daemon.api_of("ada").submit({"scan": {"path": slow_scan_file}, "recon": {"iterations": 60}})["id"]
+    daemon.api_of("ada").wait_for_iteration(job, 1)
+    done = xptycho("drain", "--finish", "--server", daemon.runtime)
+    assert (done.returncode, done.stdout) == (0, "drained: 0 running, 0 waiting\n") and "1 running" in done.stderr, done
+    assert daemon.api_of("ada").show(job)["state"] == "succeeded"
+    assert xptycho("undrain", "--server", daemon.ready["admin"]).stdout == "taking work: 0 running, 0 waiting\n"
+    assert json.loads(xptycho("dump", "--json", "--server", daemon.runtime).stdout)["lines"] >= 3
+    daemon.tokens.write_text("broken\n")
+    refused = xptycho("reload", "--server", daemon.runtime)
+    assert refused.returncode == 3 and "line 1" in refused.stderr
+    daemon.stop()
+    assert xptycho("dump", "--server", daemon.ready["admin"]).returncode == 6
+
+
 # ------------------------------------------------------------------------------------- metrics
 
 

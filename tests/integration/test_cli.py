@@ -16,7 +16,7 @@ from fake_broker import JOB_ID, FakeBroker
 
 USAGE, REFUSED, FAILED, CANCELLED, UNREACHABLE, INTERRUPTED = 2, 3, 4, 5, 6, 130
 OWN = ("submit", "sweep", "watch", "list", "show", "cancel", "delete", "log", "rerun", "result", "preview", "queue", "devices",
-       "version")
+       "admin", "version")
 SIBLINGS = ("run", "simulate", "compare", "bench", "inspect", "import")
 
 

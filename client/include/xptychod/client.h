@@ -84,6 +84,8 @@ typedef struct xpc_options {
     const char *token;              /* NULL = look */
     const char *token_file;         /* NULL = look */
     char *(*env)(const char *name); /* getenv, or NULL: no environment */
+    bool admin;                     /* the administrator's socket instead: `server`, else that of a
+                                       ready.json of 3 or 4, else /run/xptycho/admin.sock */
     int timeout_ms;                 /* of one call; 0 = 60 s */
     int retry_ms;                   /* how long a lost connection is tried again by xpc_submit,
                                        xpc_rerun and xpc_follow; 0 = 30 s, negative = not at all */
@@ -138,6 +140,10 @@ XPC_MUST_CHECK xpc_status xpc_result(xpc_client *client, const char *id, json_t 
 XPC_MUST_CHECK xpc_status xpc_queue(xpc_client *client, json_t **out, xpc_error *err);
 XPC_MUST_CHECK xpc_status xpc_devices(xpc_client *client, json_t **out, xpc_error *err);
 XPC_MUST_CHECK xpc_status xpc_daemon_version(xpc_client *client, json_t **out, xpc_error *err);
+
+/* POSTs to /admin/WHAT, for instance "drain?finish=true"; the client was opened with `admin`. */
+XPC_MUST_CHECK xpc_status xpc_admin(xpc_client *client, const char *what, json_t **out,
+                                    xpc_error *err);
 
 /* Where bytes go. */
 typedef struct xpc_target {
