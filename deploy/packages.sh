@@ -2,7 +2,7 @@
 #
 #   xptychod_packages_build   compile and run the programs
 #   xptychod_packages_tests   what the test suite needs beside them
-#   xptychod_packages_servers web servers for the test of the proxy recipes, and Slurm for that of
+#   xptychod_packages_servers web servers for the test of the proxy recipes, promtool for the metrics, and Slurm for that of
 #                             batch jobs; their packages start a service where systemd runs, so
 #                             there it is left to the user
 #   xptychod_packages_reference   for PyPI's reference program, several hundred megabytes; only the
@@ -17,10 +17,10 @@ xptychod_packages_build=(
 )
 xptychod_packages_tests=(
     libcmocka-dev
-    python3-pytest python3-numpy python3-scipy python3-h5py python3-zmq python3-venv
+    python3-pytest python3-numpy python3-scipy python3-h5py python3-zmq python3-venv python3-jsonschema
     systemd strace openssl g++
 )
-xptychod_packages_servers=(nginx caddy slurm-wlm munge)
+xptychod_packages_servers=(nginx caddy prometheus slurm-wlm munge)
 xptychod_packages_reference=(python3-torch)
 
 xptychod_install() {

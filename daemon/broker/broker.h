@@ -33,6 +33,7 @@ typedef struct xpd_broker {
     int argc; /* of the command line, which a reload reads again */
     char **argv;
     xpd_metrics metrics;
+    xpd_rate rate;
     xpd_loop loop;
     xpd_auth *auth;
 

@@ -1,9 +1,10 @@
 /* See http.h.  libmicrohttpd in external epoll mode: no thread of its own, its epoll descriptor is
  * a source of our loop.  What it does not do is done here: one deadline for a whole head and a
- * whole body (its own time-out is inactivity only), and the refusal of ambiguous framing (0.9.75
- * serves a smuggled request). */
+ * whole body (its own time-out is inactivity only), and an answer where connections are too many.
+ */
 #include "http.h"
 
+#include "guard.h"
 #include "listen.h"
 #include "log.h"
 #include "request.h"
@@ -48,7 +49,6 @@ struct xpd_http {
     int count;
     connection *connections;
     int64_t requests;
-    xpd_rate rate;
     bool own_unix, own_admin; /* made here: removed at the end */
     char address[128], health[128], unix_path[PATH_MAX], admin_path[PATH_MAX];
 };
@@ -143,145 +143,7 @@ void xpd_http_tick(xpd_http *http)
     }
 }
 
-/* ------------------------------------------------------------------------------------ guards */
-
-typedef struct header_counts {
-    int hosts, lengths, encodings, authorizations;
-    const char *encoding;
-} header_counts;
-
-static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *name,
-                                    const char *value)
-{
-    header_counts *n = context;
-    (void)kind;
-    if (strcasecmp(name, "Host") == 0)
-        n->hosts++;
-    else if (strcasecmp(name, "Content-Length") == 0)
-        n->lengths++;
-    else if (strcasecmp(name, "Authorization") == 0)
-        n->authorizations++;
-    else if (strcasecmp(name, "Transfer-Encoding") == 0) {
-        n->encodings++;
-        n->encoding = value;
-    }
-    return MHD_YES;
-}
-
-static bool check_framing(struct MHD_Connection *c, const char *version, xpd_error *err)
-{
-    header_counts n = {0, 0, 0, 0, NULL};
-    MHD_get_connection_values(c, MHD_HEADER_KIND, count_header, &n);
-    if (n.lengths + n.encodings > 1 || (n.encoding && strcasecmp(n.encoding, "chunked") != 0))
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "the length of the body is ambiguous");
-    if (n.hosts > 1 || (n.hosts == 0 && strcmp(version, "HTTP/1.0") != 0))
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "a request has exactly one Host header");
-    if (n.authorizations > 1)
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "more than one Authorization header");
-    return true;
-}
-
-static bool in_list(const xpd_list *list, const char *text, size_t length)
-{
-    for (int i = 0; i < list->count; i++) {
-        if (strlen(list->items[i]) == length && strncasecmp(list->items[i], text, length) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* A page of another site must not reach us through a name that it controls (DNS rebinding), nor by
- * a form or script of its own (cross-site requests). */
-static bool check_site(const xpd_http *http, const xpd_request *r, xpd_error *err)
-{
-    static const char *const local[] = {"localhost", "127.0.0.1", "[::1]"};
-    const char *host = xpd_request_header(r, "Host"), *origin = xpd_request_header(r, "Origin");
-    const xpd_config *config = &http->b->config;
-
-    if (origin && !in_list(&config->origins, origin, strlen(origin)))
-        return xpd_fail(err, XPP_FAULT_FORBIDDEN, "",
-                        "requests of pages from '%.100s' are not allowed; see http.origin", origin);
-    if (!host)
-        return true;
-    size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
-    for (size_t i = 0; i < 3; i++) {
-        if (strlen(local[i]) == length && strncasecmp(local[i], host, length) == 0)
-            return true;
-    }
-    if (in_list(&config->hosts, host, length) ||
-        (length == strlen(config->address) && strncmp(config->address, host, length) == 0))
-        return true;
-    return xpd_fail(
-        err, XPP_FAULT_FORBIDDEN, "",
-        "the name '%.100s' in the Host header is not one of this service; see http.host", host);
-}
-
-static bool is_json(const char *type)
-{
-    static const char wanted[] = "application/json";
-    size_t n = sizeof wanted - 1;
-    return type && strncasecmp(type, wanted, n) == 0 &&
-           (!type[n] || type[n] == ';' || type[n] == ' ');
-}
-
-static bool has_body(const xpd_request *r)
-{
-    const char *length = xpd_request_header(r, "Content-Length");
-    return xpd_request_header(r, "Transfer-Encoding") || (length && strtoull(length, NULL, 10) > 0);
-}
-
-static bool check_body(const xpd_request *r, xpd_error *err)
-{
-    const char *length = xpd_request_header(r, "Content-Length"),
-               *type = xpd_request_header(r, "Content-Type");
-    if (length && strtoull(length, NULL, 10) > XPP_BODY_MAX)
-        return xpd_fail(err, XPP_FAULT_TOO_LARGE, "",
-                        "the body has %.20s bytes; at most %d are taken", length, XPP_BODY_MAX);
-    if (has_body(r) && !is_json(type))
-        return xpd_fail(err, XPP_FAULT_UNSUPPORTED_TYPE, "",
-                        "the body has type '%.80s'; send 'Content-Type: application/json'",
-                        type ? type : "");
-    return true;
-}
-
-static bool is_public(const xpd_request *r)
-{
-    return r->segment_count == 1 &&
-           (strcmp(r->segments[0], "livez") == 0 || strcmp(r->segments[0], "readyz") == 0 ||
-            strcmp(r->segments[0], "openapi.json") == 0);
-}
-
-/* The admin socket is for root and the service's own user, whatever its mode was made. */
-static bool check_administrator(xpd_request *r, int fd, xpd_error *err)
-{
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-
-    if (r->health)
-        return true;
-    if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
-        (peer.uid != 0 && peer.uid != geteuid()))
-        return xpd_fail(err, XPP_FAULT_FORBIDDEN, "",
-                        "only root and the user of the service may use this socket");
-    r->caller.uid = peer.uid;
-    r->caller.scope = XPD_SCOPE_ADMIN;
-    xpd_user_name(r->caller.user, sizeof r->caller.user, peer.uid);
-    return true;
-}
-
-static bool check_caller(const xpd_http *http, xpd_request *r, xpd_error *err)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    int fd = info ? info->connect_fd : -1;
-
-    if (r->admin)
-        return check_administrator(r, fd, err);
-    if (is_public(r))
-        return true;
-    return xpd_auth_check(http->b->auth, &r->caller, xpd_request_header(r, "Authorization"),
-                          r->tcp ? -1 : fd, err);
-}
+/* ---------------------------------------------------------------------------------- requests */
 
 static bool check_room(const listener *l, xpd_error *err)
 {
@@ -290,26 +152,6 @@ static bool check_room(const listener *l, xpd_error *err)
     return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "%lld connections are open; that is the limit",
                     (long long)limit_of(l));
 }
-
-/* What changes something makes work: a reader is started, the state is written. */
-static bool check_rate(xpd_http *http, const xpd_request *r, xpd_error *err)
-{
-    const xpd_config *config = &http->b->config;
-
-    if (r->admin || is_public(r) || strcmp(r->method, "GET") == 0 || strcmp(r->method, "HEAD") == 0)
-        return true;
-    int wait = xpd_rate_take(&http->rate, r->caller.uid, config->rate, config->burst, xpd_now_ms());
-    if (wait == 0)
-        return true;
-    http->b->metrics.rate_limited++;
-    xpd_fail(err, XPP_FAULT_RATE_LIMITED, "",
-             "more than %lld requests a second that change something; wait %d s",
-             (long long)config->rate, wait);
-    err->more = json_pack("{s:i}", "retry_after_s", wait);
-    return false;
-}
-
-/* ---------------------------------------------------------------------------------- requests */
 
 static enum MHD_Result send_reply(xpd_request *r)
 {
@@ -348,15 +190,14 @@ static enum MHD_Result begin(listener *l, struct MHD_Connection *c, const char *
     r->number = ++l->http->requests;
     snprintf(r->method, sizeof r->method, "%s", method);
     set_phase(c, BODY);
-    if (!check_framing(c, version, &err)) {
+    if (!xpd_guard_framing(c, version, &err)) {
         r->close = true;
         xpd_reply_error(r, &err);
     } else if (!xpd_request_parse(r, url, &err) || !check_room(l, &err)) {
         r->close = true;
         xpd_reply_error(r, &err);
-    } else if ((r->tcp && !check_site(l->http, r, &err)) || !check_caller(l->http, r, &err) ||
-               !check_rate(l->http, r, &err) || !check_body(r, &err)) {
-        r->close = has_body(r); /* the body is not read */
+    } else if (!xpd_guard_request(r, &err)) {
+        r->close = xpd_request_has_body(r); /* it is not read */
         xpd_reply_error(r, &err);
     }
     return r->response ? send_reply(r) : MHD_YES;

@@ -101,6 +101,8 @@ class UnixConnection(http.client.HTTPConnection):
 class Api:
     """Calls over TCP with a token, or over the unix socket."""
 
+    contract = None  # a module with check and check_event, which judge every answer; set by conftest.py
+
     def __init__(self, address, token=None, timeout=DEADLINE_S):
         self.address, self.token, self.timeout = address, token, timeout
 
@@ -127,9 +129,12 @@ class Api:
     def call(self, method, path, body=None, headers=None):
         connection, response = self._send(method, path, body, headers)
         try:
-            return Response(response.status, response.headers, response.read())
+            answer = Response(response.status, response.headers, response.read())
         finally:
             connection.close()
+        if self.contract:
+            self.contract.check(method, path, answer)
+        return answer
 
     def get(self, path, **headers):
         return self.call("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()})
@@ -218,7 +223,10 @@ class EventStream:
     def _ndjson(self):
         for line in self.lines():
             if line:  # an empty line is a heartbeat
-                yield json.loads(line)
+                event = json.loads(line)
+                if Api.contract:
+                    Api.contract.check_event(event)
+                yield event
 
     def _sse(self):
         """Checks on the way that the fields of a message agree."""

@@ -1,0 +1,170 @@
+/* See guard.h. */
+#include "guard.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+typedef struct header_counts {
+    int hosts, lengths, encodings, authorizations;
+    const char *encoding;
+} header_counts;
+
+static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *name,
+                                    const char *value)
+{
+    header_counts *n = context;
+    (void)kind;
+    if (strcasecmp(name, "Host") == 0)
+        n->hosts++;
+    else if (strcasecmp(name, "Content-Length") == 0)
+        n->lengths++;
+    else if (strcasecmp(name, "Authorization") == 0)
+        n->authorizations++;
+    else if (strcasecmp(name, "Transfer-Encoding") == 0) {
+        n->encodings++;
+        n->encoding = value;
+    }
+    return MHD_YES;
+}
+
+bool xpd_guard_framing(struct MHD_Connection *c, const char *version, xpd_error *err)
+{
+    header_counts n = {0, 0, 0, 0, NULL};
+    MHD_get_connection_values(c, MHD_HEADER_KIND, count_header, &n);
+    if (n.lengths + n.encodings > 1 || (n.encoding && strcasecmp(n.encoding, "chunked") != 0))
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "the length of the body is ambiguous");
+    if (n.hosts > 1 || (n.hosts == 0 && strcmp(version, "HTTP/1.0") != 0))
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "a request has exactly one Host header");
+    if (n.authorizations > 1)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "more than one Authorization header");
+    return true;
+}
+
+static bool in_list(const xpd_list *list, const char *text, size_t length)
+{
+    for (int i = 0; i < list->count; i++) {
+        if (strlen(list->items[i]) == length && strncasecmp(list->items[i], text, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A page of another site must not reach us through a name that it controls (DNS rebinding), nor by
+ * a form or script of its own (cross-site requests). */
+static bool check_site(const xpd_request *r, xpd_error *err)
+{
+    static const char *const local[] = {"localhost", "127.0.0.1", "[::1]"};
+    const char *host = xpd_request_header(r, "Host"), *origin = xpd_request_header(r, "Origin");
+    const xpd_config *config = &r->b->config;
+
+    if (origin && !in_list(&config->origins, origin, strlen(origin)))
+        return xpd_fail(err, XPP_FAULT_FORBIDDEN, "",
+                        "requests of pages from '%.100s' are not allowed; see http.origin", origin);
+    if (!host)
+        return true;
+    size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+    for (size_t i = 0; i < 3; i++) {
+        if (strlen(local[i]) == length && strncasecmp(local[i], host, length) == 0)
+            return true;
+    }
+    if (in_list(&config->hosts, host, length) ||
+        (length == strlen(config->address) && strncmp(config->address, host, length) == 0))
+        return true;
+    return xpd_fail(
+        err, XPP_FAULT_FORBIDDEN, "",
+        "the name '%.100s' in the Host header is not one of this service; see http.host", host);
+}
+
+static bool is_json(const char *type)
+{
+    static const char wanted[] = "application/json";
+    size_t n = sizeof wanted - 1;
+    return type && strncasecmp(type, wanted, n) == 0 &&
+           (!type[n] || type[n] == ';' || type[n] == ' ');
+}
+
+bool xpd_request_has_body(const xpd_request *r)
+{
+    const char *length = xpd_request_header(r, "Content-Length");
+    return xpd_request_header(r, "Transfer-Encoding") || (length && strtoull(length, NULL, 10) > 0);
+}
+
+static bool check_body(const xpd_request *r, xpd_error *err)
+{
+    const char *length = xpd_request_header(r, "Content-Length"),
+               *type = xpd_request_header(r, "Content-Type");
+    if (length && strtoull(length, NULL, 10) > XPP_BODY_MAX)
+        return xpd_fail(err, XPP_FAULT_TOO_LARGE, "",
+                        "the body has %.20s bytes; at most %d are taken", length, XPP_BODY_MAX);
+    if (xpd_request_has_body(r) && !is_json(type))
+        return xpd_fail(err, XPP_FAULT_UNSUPPORTED_TYPE, "",
+                        "the body has type '%.80s'; send 'Content-Type: application/json'",
+                        type ? type : "");
+    return true;
+}
+
+static bool is_public(const xpd_request *r)
+{
+    return r->segment_count == 1 &&
+           (strcmp(r->segments[0], "livez") == 0 || strcmp(r->segments[0], "readyz") == 0 ||
+            strcmp(r->segments[0], "openapi.json") == 0);
+}
+
+/* The admin socket is for root and the service's own user, whatever its mode was made. */
+static bool check_administrator(xpd_request *r, int fd, xpd_error *err)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+
+    if (r->health)
+        return true;
+    if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
+        (peer.uid != 0 && peer.uid != geteuid()))
+        return xpd_fail(err, XPP_FAULT_FORBIDDEN, "",
+                        "only root and the user of the service may use this socket");
+    r->caller.uid = peer.uid;
+    r->caller.scope = XPD_SCOPE_ADMIN;
+    xpd_user_name(r->caller.user, sizeof r->caller.user, peer.uid);
+    return true;
+}
+
+static bool check_caller(xpd_request *r, xpd_error *err)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    int fd = info ? info->connect_fd : -1;
+
+    if (r->admin)
+        return check_administrator(r, fd, err);
+    if (is_public(r))
+        return true;
+    return xpd_auth_check(r->b->auth, &r->caller, xpd_request_header(r, "Authorization"),
+                          r->tcp ? -1 : fd, err);
+}
+
+/* What changes something makes work: a reader is started, the state is written. */
+static bool check_rate(const xpd_request *r, xpd_error *err)
+{
+    const xpd_config *config = &r->b->config;
+
+    if (r->admin || is_public(r) || strcmp(r->method, "GET") == 0 || strcmp(r->method, "HEAD") == 0)
+        return true;
+    int wait = xpd_rate_take(&r->b->rate, r->caller.uid, config->rate, config->burst, xpd_now_ms());
+    if (wait == 0)
+        return true;
+    r->b->metrics.rate_limited++;
+    xpd_fail(err, XPP_FAULT_RATE_LIMITED, "",
+             "more than %lld requests a second that change something; wait %d s",
+             (long long)config->rate, wait);
+    err->more = json_pack("{s:i}", "retry_after_s", wait);
+    return false;
+}
+
+bool xpd_guard_request(xpd_request *r, xpd_error *err)
+{
+    return (!r->tcp || check_site(r, err)) && check_caller(r, err) && check_rate(r, err) &&
+           check_body(r, err);
+}
