@@ -82,11 +82,11 @@ void xpd_drain(xpd_broker *b, bool finish)
         xpd_log(XPD_LOG_INFO, NULL, "draining: no new work is taken; %s",
                 finish ? "what runs is finished" : "what runs goes back to the queue");
     b->draining = true;
-    if (finish || b->stopping || !xpd_run_job(b))
+    if (finish || b->stopping || xpd_runs(b) == 0)
         return;
     xpd_run_shutdown(b);
-    if (xpd_run_job(b)) /* the worker has it: it leaves, which ends the run, and is started again */
-        xpd_worker_quit(b->worker, b->config.drain_s * 1000);
+    /* a worker that has one still leaves, which ends the run, and is started again */
+    xpd_workers_quit(b, true, b->config.drain_s * 1000);
 }
 
 void xpd_undrain(xpd_broker *b)
@@ -126,7 +126,7 @@ void xpd_post_undrain(xpd_request *r)
 
 int xpd_dump(xpd_broker *b)
 {
-    int lines = 3, shown = 0;
+    int lines = 2 + b->worker_count, shown = 0;
     size_t left = 0;
 
     xpd_log(XPD_LOG_INFO, NULL,
@@ -140,9 +140,12 @@ int xpd_dump(xpd_broker *b)
             "state: %u connections, %lld requests wait for an answer, %lld streams and long polls",
             xpd_http_open_connections(b->http), (long long)b->parked,
             (long long)xpd_streams_count(b));
-    xpd_log(XPD_LOG_INFO, NULL, "state: worker %d %s, %d devices, %lld restarts",
-            (int)b->worker->child.pid, b->worker->ready ? "ready" : "not ready",
-            b->worker->devices.count, (long long)b->worker->restarts);
+    for (int i = 0; i < b->worker_count; i++) {
+        const xpd_worker *w = b->workers[i];
+        xpd_log(XPD_LOG_INFO, NULL, "state: worker %d %s, %d devices, %lld restarts",
+                (int)w->child.pid, w->ready ? "ready" : "not ready", w->devices.count,
+                (long long)w->restarts);
+    }
     for (size_t i = 0; i < b->jobs.count; i++) {
         const xpd_job *job = b->jobs.items[i];
         if (xpd_state_terminal(job->state))

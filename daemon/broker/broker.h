@@ -5,6 +5,7 @@
 
 #include "auth.h"
 #include "config.h"
+#include "history.h"
 #include "loop.h"
 #include "metrics.h"
 #include "queue.h"
@@ -20,6 +21,8 @@ struct xpd_submission;
 struct xpd_worker;
 struct xpd_run;
 struct xpd_bridge;
+
+#define XPD_WORKERS_MAX 16
 
 /* State changes of all jobs, for GET /v1/events: the newest lines with their owner. */
 #define XPD_FEED_RING 2048
@@ -40,11 +43,17 @@ typedef struct xpd_broker {
     xpd_store *store;
     xpd_source store_source;
     xpd_timer store_retry;
+    xpd_timer prune;
+    int ballast;        /* descriptor of the file that is given up when the disk is full, or -1 */
     bool state_full;    /* the last commit found the disk full */
     int64_t state_free; /* bytes, looked up now and then */
 
     xpd_table jobs;
-    xpd_queue queue;
+    xpd_queue queue, held;
+    xpd_history history;
+    bool dispatch_due; /* a job may be able to start */
+    bool explained;    /* the queue is in the order of starting, and each job knows why it waits */
+    int64_t dispatched_ms, explained_ms;
 
     struct xpd_http *http;
     bool http_due;  /* a connection was resumed: the library must run before the next wait */
@@ -56,8 +65,8 @@ typedef struct xpd_broker {
     int64_t feed_next;
 
     struct xpd_submission *submissions; /* not answered yet */
-    struct xpd_worker *worker;
-    struct xpd_run *run;       /* the job that holds the worker, or NULL */
+    struct xpd_worker *workers[XPD_WORKERS_MAX]; /* each a device set of its own */
+    int worker_count;
     struct xpd_bridge *bridge; /* xptycho-zmq, or NULL */
 
     bool ready;             /* state loaded, listening */

@@ -37,10 +37,13 @@ typedef struct xpd_config {
 
     xpd_list data_roots, write_roots;
 
+    int64_t keep_days, ballast_mib;
+    int64_t cpu_workers;                                 /* device sets on the CPU */
     int64_t worker_cpu_threads;                          /* 0 = every core */
     char *worker_program, *reader_program, *zmq_program; /* NULL = beside this program */
     int64_t cancel_grace_s, probe_s, read_s;
 
+    int64_t running_user_max; /* 0 = no limit */
     int64_t queue_max, queue_user_max, streams_max, streams_user_max;
     int64_t low_disk_mib;
     int64_t connections_max;

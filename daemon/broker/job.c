@@ -6,13 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const state_names[XPD_JOB_STATES] = {"queued",    "starting", "running",
-                                                        "succeeded", "failed",   "cancelled"};
+static const char *const state_names[XPD_JOB_STATES] = {
+    "queued", "held", "starting", "running", "succeeded", "failed", "cancelled"};
 
 /* allowed[from][to] */
 static const bool allowed[XPD_JOB_STATES][XPD_JOB_STATES] = {
-    [XPD_JOB_QUEUED] =
-        {[XPD_JOB_STARTING] = true, [XPD_JOB_FAILED] = true, [XPD_JOB_CANCELLED] = true},
+    [XPD_JOB_QUEUED] = {[XPD_JOB_HELD] = true,
+                        [XPD_JOB_STARTING] = true,
+                        [XPD_JOB_FAILED] = true,
+                        [XPD_JOB_CANCELLED] = true},
+    [XPD_JOB_HELD] = {[XPD_JOB_QUEUED] = true, [XPD_JOB_CANCELLED] = true},
     [XPD_JOB_STARTING] = {[XPD_JOB_RUNNING] = true,
                           [XPD_JOB_QUEUED] = true,
                           [XPD_JOB_FAILED] = true,
@@ -89,6 +92,13 @@ xpd_job *xpd_job_create(const json_t *doc, const json_t *resolved)
     job->rev = 1;
     job->progress.data_error = NAN;
     job->priority = (int)json_integer_value(json_object_get(resolved, "priority"));
+    json_t *modes = json_object_get(json_object_get(resolved, "model"), "probe_modes");
+    job->modes = json_is_integer(modes) ? json_integer_value(modes) : 1;
+    job->cpu_threads =
+        json_integer_value(json_object_get(json_object_get(resolved, "devices"), "cpu_threads"));
+    const char *class = json_string_value(json_object_get(resolved, "class"));
+    if (!class || !xpd_class_find(&job->class, class)) /* of a version without classes */
+        job->class = XPD_CLASS_NORMAL;
     job->doc = xpd_json_text(doc);
     job->resolved = xpd_json_text(resolved);
     job->head = head_of(resolved);
@@ -115,9 +125,21 @@ void xpd_job_unref(xpd_job *job)
     json_decref(job->head);
     json_decref(job->devices);
     json_decref(job->result);
+    json_decref(job->labels);
     free(job->idem_key);
     free(job->idem_sha);
     free(job);
+}
+
+bool xpd_job_set_labels(xpd_job *job, const json_t *labels)
+{
+    json_t *copy = json_deep_copy(labels);
+    if (!copy)
+        return false;
+    json_object_set(job->head, "labels", copy);
+    json_decref(job->labels);
+    job->labels = copy;
+    return true;
 }
 
 /* -------------------------------------------------------------------------------------- rows */
@@ -167,6 +189,10 @@ xpd_row *xpd_job_row(const xpd_job *job)
     row->started_ms = job->started_ms;
     row->finished_ms = job->finished_ms;
     row->attempts = job->attempts;
+    row->queued_ms = job->queued_ms;
+    row->frames = job->frames;
+    row->side = job->side;
+    row->labels = job->labels ? xpd_json_text(job->labels) : NULL;
     row->doc = strdup(job->doc);
     row->resolved = strdup(job->resolved);
     row->idem_key = copy_text(job->idem_key);
@@ -180,7 +206,8 @@ xpd_row *xpd_job_row(const xpd_job *job)
     }
     if (!row->user || !row->detail || !row->doc || !row->resolved ||
         (job->idem_key && !row->idem_key) || (job->idem_sha && !row->idem_sha) ||
-        (job->devices && !row->devices) || (job->result && !row->result)) {
+        (job->labels && !row->labels) || (job->devices && !row->devices) ||
+        (job->result && !row->result)) {
         xpd_row_free(row);
         return NULL;
     }
@@ -215,6 +242,13 @@ xpd_job *xpd_job_from_row(const xpd_row *row)
     job->started_ms = row->started_ms;
     job->finished_ms = row->finished_ms;
     job->attempts = row->attempts;
+    job->queued_ms = row->queued_ms;
+    job->frames = row->frames;
+    job->side = row->side;
+    json_t *labels = load_text(row->labels);
+    if (json_is_object(labels))
+        xpd_job_set_labels(job, labels);
+    json_decref(labels);
     job->devices = load_text(row->devices);
     job->result = load_text(row->result);
     if (progress)
@@ -250,7 +284,7 @@ static json_t *links_json(const char *id)
         const char *name, *rest;
     } links[] = {{"self", ""},          {"events", "/events"},    {"log", "/log"},
                  {"result", "/result"}, {"data", "/result/data"}, {"preview", "/preview.png"},
-                 {"cancel", "/cancel"}};
+                 {"cancel", "/cancel"}, {"hold", "/hold"},        {"release", "/release"}};
     json_t *object = json_object();
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         json_object_set_new(object, links[i].name,
@@ -258,18 +292,21 @@ static json_t *links_json(const char *id)
     return object;
 }
 
-json_t *xpd_job_document(const xpd_job *job, int64_t position, bool whole)
+json_t *xpd_job_document(const xpd_job *job, json_t *pending, bool whole)
 {
+    json_t *position = json_object_get(pending, "position");
     json_t *labels = json_object_get(job->head, "labels");
     json_t *doc = json_pack(
-        "{s:s, s:I, s:s, s:i, s:s, s:b, s:s, s:s, s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:O?, s:O?, "
-        "s:o}",
-        "id", job->id, "rev", (json_int_t)job->rev, "name", xpd_job_name(job), "priority",
-        job->priority, "state", xpd_state_name(job->state), "terminal",
-        xpd_state_terminal(job->state), "reason", job->reason, "detail", job->detail, "user",
-        job->user, "created", time_json(job->created_ms), "started", time_json(job->started_ms),
-        "finished", time_json(job->finished_ms), "attempts", (json_int_t)job->attempts, "progress",
-        progress_json(job), "queue_position", position > 0 ? json_integer(position) : json_null(),
+        "{s:s, s:I, s:s, s:s, s:i, s:s, s:b, s:s, s:s, s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:o, "
+        "s:O?, "
+        "s:O?, s:o}",
+        "id", job->id, "rev", (json_int_t)job->rev, "name", xpd_job_name(job), "class",
+        xpd_class_name(job->class), "priority", job->priority, "state", xpd_state_name(job->state),
+        "terminal", xpd_state_terminal(job->state), "reason", job->reason, "detail", job->detail,
+        "user", job->user, "created", time_json(job->created_ms), "started",
+        time_json(job->started_ms), "finished", time_json(job->finished_ms), "attempts",
+        (json_int_t)job->attempts, "progress", progress_json(job), "queue_position",
+        position ? json_incref(position) : json_null(), "pending", pending ? pending : json_null(),
         "devices", job->devices, "result", job->result, "links", links_json(job->id));
 
     if (!doc)

@@ -6,6 +6,7 @@
 #define XPD_JOB_H
 
 #include "events.h"
+#include "schedule.h"
 #include "store.h"
 
 #include <jansson.h>
@@ -13,6 +14,7 @@
 
 typedef enum xpd_state {
     XPD_JOB_QUEUED,
+    XPD_JOB_HELD, /* waits until it is released */
     XPD_JOB_STARTING,
     XPD_JOB_RUNNING,
     XPD_JOB_SUCCEEDED,
@@ -27,6 +29,14 @@ typedef struct xpd_progress {
     double data_error; /* NaN = not known */
 } xpd_progress;
 
+/* What the scheduler said last about a job that waits. */
+typedef struct xpd_waiting {
+    int64_t position; /* from 1; 0 = not known */
+    xpd_pending pending;
+    int64_t start_ms; /* wall clock; 0 = not known */
+    uint64_t workers; /* those that it waits for, a bit each */
+} xpd_waiting;
+
 typedef struct xpd_job {
     int refs;
     int64_t number; /* order of submission */
@@ -37,18 +47,25 @@ typedef struct xpd_job {
     xpd_state state;
     char reason[32], detail[512];
     int priority;
+    xpd_class class;
     int64_t created_ms, started_ms, finished_ms;
-    int64_t attempts;     /* workers that died with it */
-    char *doc, *resolved; /* compact JSON; text, since thousands of jobs are held */
+    int64_t queued_ms;    /* it waits since; a release starts anew, a restart of the service not */
+    int64_t frames, side; /* of the scan; 0 = not known yet */
+    int64_t modes, cpu_threads; /* as the document says; cpu_threads 0 = all */
+    int64_t attempts;           /* workers that died with it */
+    char *doc, *resolved;       /* compact JSON; text, since thousands of jobs are held */
     json_t *head;    /* {"name", "labels", "iterations": [of each stage], "output": path or null} */
     json_t *devices; /* names, or NULL */
     json_t *result;  /* or NULL */
     xpd_progress progress;
+    json_t *labels; /* changed after submission, or NULL */
     char *idem_key, *idem_sha;
 
+    xpd_waiting waiting;
     xpd_events *events; /* open log, or NULL */
     int readers;        /* streams on the log */
     bool active;        /* a reader or worker has it */
+    bool removing;      /* its row is about to be deleted */
     bool removed;       /* out of the table */
     bool dirty;         /* the last commit failed for want of space */
     bool end_due;       /* terminal, and the event `end` waits for the commit */
@@ -66,8 +83,11 @@ bool xpd_state_find(xpd_state *out, const char *name);
 bool xpd_state_terminal(xpd_state state);
 bool xpd_state_allowed(xpd_state from, xpd_state to);
 
-/* What clients see; position 0 = not queued.  whole adds `job` and `metadata`. */
-json_t *xpd_job_document(const xpd_job *job, int64_t position, bool whole);
+/* What clients see; takes pending (why it waits; NULL = it does not).  whole adds `job` and
+ * `metadata`. */
+json_t *xpd_job_document(const xpd_job *job, json_t *pending, bool whole);
+/* Replaces the labels; false when memory is exhausted. */
+bool xpd_job_set_labels(xpd_job *job, const json_t *labels);
 const char *xpd_job_name(const xpd_job *job);
 /* Compact text of a document, numbers kept to the last bit. */
 char *xpd_json_text(const json_t *doc);

@@ -3,6 +3,8 @@
  * start by the worker's done.json. */
 #include "life.h"
 
+#include "ballast.h"
+#include "dispatch.h"
 #include "log.h"
 #include "stream.h"
 
@@ -17,6 +19,8 @@
 #include <unistd.h>
 
 #define LOG_TEXT_MAX (16 << 20) /* bytes of a job's log.txt */
+#define PRUNE_AT_ONCE 32
+#define TEND_MS 30000
 
 void xpd_job_path(char *out, size_t size, const xpd_broker *b, const char *id, const char *file)
 {
@@ -155,7 +159,8 @@ static void state_event(xpd_broker *b, xpd_job *job)
 /* The worker removes them when it ends a job; here are those of jobs that ended without one. */
 static void drop_checkpoints(const xpd_broker *b, const xpd_job *job)
 {
-    static const char *const names[] = {"checkpoint.0", "checkpoint.1", "checkpoint.0.tmp", "checkpoint.1.tmp"};
+    static const char *const names[] = {"checkpoint.0", "checkpoint.1", "checkpoint.0.tmp",
+                                        "checkpoint.1.tmp"};
     char path[PATH_MAX];
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -180,6 +185,8 @@ static void end_events(xpd_broker *b, xpd_job *job)
 typedef struct commit {
     xpd_broker *b;
     xpd_job *job;
+    xpd_store_done then; /* or NULL */
+    void *context;
 } commit;
 
 static void retry_commits(void *context)
@@ -210,14 +217,18 @@ static void committed(void *context, xpd_store_result result)
                     "the disk of '%s' is full; the change is kept in memory and tried again",
                     b->config.state_dir);
         b->state_full = true;
+        bool had_ballast = b->ballast >= 0;
+        xpd_ballast_drop(b);
         c->job->dirty = true;
         b->store_retry.fire = retry_commits;
         b->store_retry.context = b;
-        if (!xpd_timer_armed(&b->store_retry))
-            xpd_timer_set(&b->loop, &b->store_retry, 2000);
+        if (!xpd_timer_armed(&b->store_retry)) /* at once where the ballast made room */
+            xpd_timer_set(&b->loop, &b->store_retry, had_ballast ? 0 : 2000);
     } else {
         xpd_state_lost(b);
     }
+    if (c->then)
+        c->then(c->context, result);
     xpd_job_unref(c->job);
     free(c);
 }
@@ -232,16 +243,22 @@ void xpd_state_lost(xpd_broker *b)
     b->loop.stop = true;
 }
 
-void xpd_job_persist(xpd_broker *b, xpd_job *job)
+void xpd_job_persist_then(xpd_broker *b, xpd_job *job, xpd_store_done then, void *context)
 {
     commit *c = malloc(sizeof *c);
     if (!c) {
         job->dirty = true;
+        if (then)
+            then(context, XPD_STORE_FULL);
         return;
     }
-    c->b = b;
-    c->job = xpd_job_ref(job);
+    *c = (commit){b, xpd_job_ref(job), then, context};
     xpd_store_put(b->store, xpd_job_row(job), committed, c);
+}
+
+void xpd_job_persist(xpd_broker *b, xpd_job *job)
+{
+    xpd_job_persist_then(b, job, NULL, NULL);
 }
 
 void xpd_store_ready(void *broker)
@@ -263,6 +280,10 @@ bool xpd_job_move(xpd_broker *b, xpd_job *job, xpd_state to, const char *reason,
     }
     if (from == XPD_JOB_QUEUED)
         xpd_queue_remove(&b->queue, job);
+    if (from == XPD_JOB_HELD) {
+        xpd_queue_remove(&b->held, job);
+        job->queued_ms = xpd_wall_ms();
+    }
     job->state = to;
     job->rev++;
     snprintf(job->reason, sizeof job->reason, "%s", reason);
@@ -273,9 +294,11 @@ bool xpd_job_move(xpd_broker *b, xpd_job *job, xpd_state to, const char *reason,
     }
     if (xpd_state_terminal(to))
         job->finished_ms = xpd_wall_ms();
-    if (to == XPD_JOB_QUEUED && !xpd_queue_insert(&b->queue, job))
+    if ((to == XPD_JOB_QUEUED && !xpd_queue_insert(&b->queue, job)) ||
+        (to == XPD_JOB_HELD && !xpd_queue_insert(&b->held, job)))
         xpd_log(XPD_LOG_ERROR, job->id,
                 "memory is exhausted; the job waits for the next start of the service");
+    xpd_dispatch_due(b);
     xpd_log(XPD_LOG_INFO, job->id, "%s -> %s%s%s%s%s", xpd_state_name(from), xpd_state_name(to),
             *reason ? ", " : "", reason, *detail ? ": " : "", detail);
 
@@ -291,6 +314,13 @@ bool xpd_job_move(xpd_broker *b, xpd_job *job, xpd_state to, const char *reason,
     return true;
 }
 
+void xpd_job_changed(xpd_broker *b, xpd_job *job)
+{
+    job->rev++;
+    xpd_dispatch_due(b);
+    xpd_waits_notify(b, job);
+}
+
 bool xpd_job_enter(xpd_broker *b, xpd_job *job)
 {
     if (!xpd_table_add(&b->jobs, job))
@@ -299,6 +329,7 @@ bool xpd_job_enter(xpd_broker *b, xpd_job *job)
         xpd_table_remove(&b->jobs, job);
         return false;
     }
+    xpd_dispatch_due(b);
     xpd_log(XPD_LOG_INFO, job->id, "submitted by %s: '%s'", job->user, xpd_job_name(job));
     xpd_metrics_job(b, job, NULL);
     state_event(b, job);
@@ -349,28 +380,66 @@ typedef struct pruned {
 static void prune_done(void *context, xpd_store_result result)
 {
     pruned *p = context;
-    if (result == XPD_STORE_OK)
+    if (result == XPD_STORE_OK && !p->job->removed)
         xpd_job_erase(p->b, p->job);
+    p->job->removing = false;
     xpd_job_unref(p->job);
     free(p);
 }
 
+static bool forget(xpd_broker *b, xpd_job *job, const char *why)
+{
+    pruned *p = malloc(sizeof *p);
+    if (!p)
+        return false;
+    *p = (pruned){b, xpd_job_ref(job)};
+    job->removing = true;
+    xpd_log(XPD_LOG_INFO, job->id, "forgotten: %s", why);
+    xpd_store_delete(b->store, job->id, prune_done, p);
+    return true;
+}
+
+/* The oldest first, and few at a time: files are deleted on this thread. */
 void xpd_jobs_prune(xpd_broker *b)
 {
     int64_t excess = (int64_t)b->jobs.count - b->config.keep_jobs;
-    for (size_t i = 0; i < b->jobs.count && excess > 0; i++) {
+    int64_t old_ms = xpd_wall_ms() - b->config.keep_days * 24 * 3600 * 1000;
+    int left = PRUNE_AT_ONCE;
+
+    for (size_t i = 0; i < b->jobs.count && left > 0; i++) {
         xpd_job *job = b->jobs.items[i];
-        if (!xpd_state_terminal(job->state) || job->end_due || job->dirty)
+        bool old = b->config.keep_days > 0 && job->finished_ms < old_ms;
+        if (job->removing) {
+            excess--;
             continue;
-        pruned *p = malloc(sizeof *p);
-        if (!p)
+        }
+        if (!xpd_state_terminal(job->state) || job->end_due || job->dirty || (!old && excess <= 0))
+            continue;
+        char why[96];
+        snprintf(why, sizeof why,
+                 old ? "it ended more than %lld days ago" : "more than %lld jobs are kept",
+                 (long long)(old ? b->config.keep_days : b->config.keep_jobs));
+        if (!forget(b, job, why))
             return;
-        *p = (pruned){b, xpd_job_ref(job)};
-        xpd_log(XPD_LOG_INFO, job->id, "forgotten: more than %lld jobs are kept",
-                (long long)b->config.keep_jobs);
-        xpd_store_delete(b->store, job->id, prune_done, p);
         excess--;
+        left--;
     }
+}
+
+static void tend(void *context)
+{
+    xpd_broker *b = context;
+    if (!b->stopping)
+        xpd_jobs_prune(b);
+    if (!b->stopping && !b->state_full)
+        xpd_ballast_make(b);
+    xpd_timer_set(&b->loop, &b->prune, TEND_MS);
+}
+
+void xpd_state_tend(xpd_broker *b)
+{
+    b->prune = (xpd_timer){.fire = tend, .context = b};
+    xpd_timer_set(&b->loop, &b->prune, TEND_MS);
 }
 
 /* ----------------------------------------------------------------------------------- loading */
@@ -452,11 +521,14 @@ static void resume_job(xpd_broker *b, xpd_job *job)
 bool xpd_jobs_load(xpd_broker *b, xpd_error *err)
 {
     b->jobs.next_number = 1;
-    if (!xpd_store_load(b->store, take_row, b, err) || !xpd_store_start(b->store, err))
+    if (!xpd_store_load(b->store, take_row, b, err) ||
+        !xpd_store_notes(b->store, xpd_history_take, &b->history, err) ||
+        !xpd_store_start(b->store, err))
         return false;
     for (size_t i = 0; i < b->jobs.count; i++) {
         xpd_job *job = b->jobs.items[i];
-        if (job->state == XPD_JOB_QUEUED && !xpd_queue_insert(&b->queue, job))
+        if ((job->state == XPD_JOB_QUEUED && !xpd_queue_insert(&b->queue, job)) ||
+            (job->state == XPD_JOB_HELD && !xpd_queue_insert(&b->held, job)))
             return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
         if (job->state == XPD_JOB_STARTING || job->state == XPD_JOB_RUNNING)
             resume_job(b, job);

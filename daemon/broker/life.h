@@ -9,10 +9,14 @@
  * false = not allowed (logged). */
 bool xpd_job_move(xpd_broker *b, xpd_job *job, xpd_state to, const char *reason,
                   const char *detail);
+/* Its priority or labels were changed: wakes who waits for a change; the caller commits. */
+void xpd_job_changed(xpd_broker *b, xpd_job *job);
 /* A new job that was committed: enters table and queue, first event. */
 bool xpd_job_enter(xpd_broker *b, xpd_job *job);
 /* Commits the job as it is now. */
 void xpd_job_persist(xpd_broker *b, xpd_job *job);
+/* The same, and tells when it is on disk with everything that was handed over before. */
+void xpd_job_persist_then(xpd_broker *b, xpd_job *job, xpd_store_done then, void *context);
 /* Appends an event and wakes its readers. */
 void xpd_job_event(xpd_broker *b, xpd_job *job, const char *type, const json_t *body);
 /* The log, opened when needed; NULL when it cannot be. */
@@ -30,8 +34,10 @@ json_t *xpd_job_finished_result(const xpd_broker *b, const xpd_job *job);
 bool xpd_output_allowed(const xpd_broker *b, uid_t uid, const json_t *scan, xpd_error *err);
 /* Reads all jobs back after a start; unfinished ones are queued again. */
 bool xpd_jobs_load(xpd_broker *b, xpd_error *err);
-/* Deletes the oldest finished jobs beyond keep_jobs. */
+/* Deletes some of the oldest finished jobs beyond keep_jobs and keep_days. */
 void xpd_jobs_prune(xpd_broker *b);
+/* Now and then from here on: old jobs are forgotten, the ballast is made again. */
+void xpd_state_tend(xpd_broker *b);
 void xpd_store_ready(void *broker); /* the store's eventfd */
 /* The database failed: stops the loop, the next start recovers. */
 void xpd_state_lost(xpd_broker *b);

@@ -6,7 +6,9 @@
  * second signal means now: what is on disk is enough to go on from.  SIGHUP reloads, SIGUSR1 writes
  * the state to the log. */
 #include "admin.h"
+#include "ballast.h"
 #include "bridge.h"
+#include "dispatch.h"
 #include "http.h"
 #include "life.h"
 #include "log.h"
@@ -193,7 +195,7 @@ static void begin_stop(service *s)
     unlink(s->ready_file);
     xpd_submissions_end(b);
     xpd_run_shutdown(b);
-    xpd_worker_quit(b->worker, b->config.drain_s * 1000);
+    xpd_workers_quit(b, false, b->config.drain_s * 1000);
     xpd_bridge_quit(b->bridge, QUIT_MS);
 }
 
@@ -203,7 +205,7 @@ static void go_on_stopping(service *s)
 {
     xpd_broker *b = &s->b;
 
-    if (xpd_worker_alive(b->worker) || xpd_bridge_alive(b->bridge))
+    if (xpd_workers_alive(b) || xpd_bridge_alive(b->bridge))
         return;
     if (!b->closing) {
         b->closing = true;
@@ -283,7 +285,7 @@ static void after_turn(void *context)
 {
     service *s = context;
     if (!s->b.draining)
-        xpd_run_next(&s->b);
+        xpd_dispatch(&s->b);
     if (s->b.addresses_changed)
         addresses_changed(s);
     if (s->b.stopping)
@@ -329,6 +331,8 @@ static bool open_state(service *s, xpd_error *err)
     if (!xpd_loop_add(&b->loop, &b->store_source))
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "the store cannot be watched: %s",
                         strerror(errno));
+    xpd_ballast_make(b);
+    xpd_state_tend(b);
     if (b->jobs.count > 0)
         xpd_log(XPD_LOG_INFO, NULL, "%zu jobs in the state, %zu wait", b->jobs.count,
                 b->queue.count);
@@ -363,7 +367,7 @@ static bool start(service *s, xpd_error *err)
     s->tick = (xpd_timer){.fire = tick, .context = s};
     s->ready = (xpd_timer){.fire = try_ready, .context = s};
     s->close = (xpd_timer){.fire = stop_loop, .context = s};
-    if (!xpd_worker_create(b) || !xpd_bridge_create(b))
+    if (!xpd_workers_create(b) || !xpd_bridge_create(b))
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
     b->ready = true;
     xpd_timer_set(&b->loop, &s->tick, 1000);
@@ -378,10 +382,10 @@ static void finish(service *s)
     /* The library aborts when it is stopped with suspended connections, so leftovers are left to
      * the kernel. */
     bool clean = !s->at_once && b->parked == 0 && !b->streams && !b->waits && !b->submissions;
-    if (b->worker)
-        xpd_child_signal(&b->worker->child, SIGKILL);
+    xpd_workers_kill(b);
     if (b->bridge)
         xpd_child_signal(&b->bridge->child, SIGKILL);
+    xpd_ballast_drop(b);
     if (s->locked)
         unlink(s->ready_file);
     if (!clean) {
@@ -394,10 +398,12 @@ static void finish(service *s)
     if (b->store)
         xpd_loop_remove(&b->loop, &b->store_source);
     xpd_store_close(b->store);
-    xpd_worker_destroy(b->worker);
+    xpd_workers_destroy(b);
     xpd_bridge_destroy(b->bridge);
     xpd_auth_destroy(b->auth);
     xpd_queue_release(&b->queue);
+    xpd_queue_release(&b->held);
+    xpd_history_release(&b->history);
     xpd_table_release(&b->jobs);
     for (int i = 0; i < XPD_FEED_RING; i++)
         free(b->feed[i].line);
@@ -419,6 +425,7 @@ int main(int argc, char **argv)
 
     s.locks[0] = s.locks[1] = s.signals.fd = -1;
     s.b.store_source.fd = -1;
+    s.b.ballast = -1;
     s.b.loop.epoll = -1;
     s.b.argc = argc;
     s.b.argv = argv;

@@ -102,14 +102,16 @@ void xpd_metrics_reader_failed(xpd_metrics *m, const char *type)
 void xpd_metrics_tick(xpd_broker *b)
 {
     xpd_metrics *m = &b->metrics;
-    const xpd_devices *devices = &b->worker->devices;
+    const xpd_devices *devices = xpd_workers_devices(b);
     int64_t now = xpd_now_ms();
     double passed = m->busy_ms ? (double)(now - m->busy_ms) / 1000 : 0;
 
     m->busy_ms = now;
     for (int i = 0; i < devices->count && i < 64; i++) {
-        if (xpd_run_uses(b, devices->items[i].name))
-            m->device_busy_s[i] += passed;
+        for (int k = 0; k < b->worker_count; k++) {
+            if (xpd_run_uses(b->workers[k], devices->items[i].name))
+                m->device_busy_s[i] += passed;
+        }
     }
 }
 
@@ -207,13 +209,13 @@ static void write_jobs(page *p, const xpd_broker *b)
 /* Called gpu as everybody's dashboards do; the processor is one of them, by the name cpu. */
 static void write_devices(page *p, const xpd_broker *b)
 {
-    const xpd_devices *devices = &b->worker->devices;
+    const xpd_devices *devices = xpd_workers_devices(b);
     char name[96], text[160];
 
     family(p, "gpu_healthy", "gauge", "Whether jobs can run on the device (cpu included).");
     for (int i = 0; i < devices->count; i++) {
         snprintf(text, sizeof text, "gpu=\"%s\"", label(name, sizeof name, devices->items[i].name));
-        sample(p, "gpu_healthy", text, b->worker->ready && !*devices->items[i].absent);
+        sample(p, "gpu_healthy", text, xpd_workers_ready(b) > 0 && !*devices->items[i].absent);
     }
     family(p, "gpu_memory_bytes", "gauge", "Memory of the device when its worker started.");
     for (int i = 0; i < devices->count; i++) {
@@ -229,7 +231,7 @@ static void write_devices(page *p, const xpd_broker *b)
         sample(p, "gpu_busy_seconds_total", text, b->metrics.device_busy_s[i]);
     }
     single(p, "worker_restarts_total", "counter", "Workers that ended and were replaced.",
-           (double)b->worker->restarts);
+           (double)xpd_workers_restarts(b));
 }
 
 static void write_http(page *p, const xpd_broker *b)
@@ -287,7 +289,7 @@ static void write_service(page *p, xpd_broker *b)
     family(p, "build_info", "gauge", "What runs; always 1.");
     snprintf(text, sizeof text, "version=\"%s\",build=\"%s\"",
              label(version, sizeof version, xpp_version()),
-             label(build, sizeof build, b->worker->build));
+             label(build, sizeof build, b->workers[0]->build));
     sample(p, "build_info", text, 1);
 }
 

@@ -33,44 +33,22 @@ static void remove_at(xpd_job **items, size_t *count, size_t at)
 
 /* ------------------------------------------------------------------------------------- queue */
 
-static bool goes_before(const xpd_job *a, const xpd_job *b)
-{
-    return a->priority != b->priority ? a->priority > b->priority : a->number < b->number;
-}
-
-/* first place whose job does not go before `job` */
-static size_t place_of(const xpd_queue *queue, const xpd_job *job)
-{
-    size_t low = 0, high = queue->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (goes_before(queue->items[middle], job))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 bool xpd_queue_insert(xpd_queue *queue, xpd_job *job)
 {
     if (!grow(&queue->items, &queue->room, queue->count))
         return false;
-    insert_at(queue->items, &queue->count, place_of(queue, job), job);
+    queue->items[queue->count++] = job;
     return true;
-}
-
-size_t xpd_queue_position(const xpd_queue *queue, const xpd_job *job)
-{
-    size_t at = place_of(queue, job);
-    return at < queue->count && queue->items[at] == job ? at + 1 : 0;
 }
 
 void xpd_queue_remove(xpd_queue *queue, const xpd_job *job)
 {
-    size_t position = xpd_queue_position(queue, job);
-    if (position)
-        remove_at(queue->items, &queue->count, position - 1);
+    for (size_t i = 0; i < queue->count; i++) {
+        if (queue->items[i] == job) {
+            remove_at(queue->items, &queue->count, i);
+            return;
+        }
+    }
 }
 
 size_t xpd_queue_count_user(const xpd_queue *queue, uid_t uid)

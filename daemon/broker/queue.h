@@ -1,18 +1,17 @@
-/* Which job is next: by priority (high first), then by order of submission.  A requeued job keeps
- * its number and so its place.  Also the table of all jobs.  Loop thread only. */
+/* The jobs that wait, and the table of all jobs.  The order of starting is the scheduler's
+ * (schedule.h), which dispatch.c asks.  Loop thread only. */
 #ifndef XPD_QUEUE_H
 #define XPD_QUEUE_H
 
 #include "job.h"
 
 typedef struct xpd_queue {
-    xpd_job **items; /* in the order of starting; borrowed, the table holds the references */
+    xpd_job **items; /* in the order that xpd_dispatch_refresh left; borrowed from the table */
     size_t count, room;
 } xpd_queue;
 
 bool xpd_queue_insert(xpd_queue *queue, xpd_job *job); /* false when memory is exhausted */
 void xpd_queue_remove(xpd_queue *queue, const xpd_job *job);
-size_t xpd_queue_position(const xpd_queue *queue, const xpd_job *job); /* from 1; 0 = not there */
 size_t xpd_queue_count_user(const xpd_queue *queue, uid_t uid);
 void xpd_queue_release(xpd_queue *queue);
 

@@ -30,6 +30,13 @@ void xpd_get_job_events(xpd_request *r);
 void xpd_post_cancel(xpd_request *r);
 void xpd_post_rerun(xpd_request *r);
 void xpd_get_log(xpd_request *r);
+/* the queue: routes_queue.c */
+void xpd_get_queue(xpd_request *r);
+void xpd_get_devices(xpd_request *r);
+void xpd_get_limits(xpd_request *r);
+void xpd_post_hold(xpd_request *r);
+void xpd_post_release(xpd_request *r);
+void xpd_patch_job(xpd_request *r);
 /* files of a job: routes_file.c */
 void xpd_get_result(xpd_request *r);
 void xpd_get_result_data(xpd_request *r);
@@ -37,8 +44,6 @@ void xpd_get_preview_png(xpd_request *r);
 void xpd_get_preview_f32(xpd_request *r);
 /* the service: routes_service.c */
 void xpd_get_events(xpd_request *r);
-void xpd_get_queue(xpd_request *r);
-void xpd_get_devices(xpd_request *r);
 void xpd_get_version(xpd_request *r);
 void xpd_get_whoami(xpd_request *r);
 void xpd_get_schema(xpd_request *r);

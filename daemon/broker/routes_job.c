@@ -1,4 +1,5 @@
 /* Jobs: submit, list, show, cancel, delete, rerun, log. */
+#include "dispatch.h"
 #include "life.h"
 #include "log.h"
 #include "routes.h"
@@ -17,11 +18,6 @@
 
 #define LOG_TAIL_MAX (4 << 20) /* bytes looked at for ?tail= */
 
-static int64_t position(const xpd_broker *b, const xpd_job *job)
-{
-    return job->state == XPD_JOB_QUEUED ? (int64_t)xpd_queue_position(&b->queue, job) : 0;
-}
-
 static void make_tag(char *out, size_t size, const xpd_job *job)
 {
     snprintf(out, size, "\"%s-%lld\"", job->id, (long long)job->rev);
@@ -32,7 +28,8 @@ static void reply_job(xpd_request *r, unsigned status, const xpd_job *job)
     char tag[64];
     make_tag(tag, sizeof tag, job);
     const char *const headers[][2] = {{MHD_HTTP_HEADER_ETAG, tag}, {NULL, NULL}};
-    xpd_reply_json_as(r, status, xpd_job_document(job, position(r->b, job), true), NULL, headers);
+    xpd_reply_json_as(r, status, xpd_job_document(job, xpd_dispatch_pending(r->b, job), true), NULL,
+                      headers);
 }
 
 /* ------------------------------------------------------------------------------------- submit */
@@ -106,10 +103,10 @@ static unsigned wanted_states(xpd_request *r)
         if (strcmp(r->arguments[i].name, "state") != 0)
             continue;
         if (!xpd_state_find(&state, r->arguments[i].value)) {
-            xpd_reply_fault(
-                r, XPP_FAULT_BAD_REQUEST,
-                "state '%.40s' is not queued, starting, running, succeeded, failed or cancelled",
-                r->arguments[i].value);
+            xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST,
+                            "state '%.40s' is not queued, held, starting, running, succeeded, "
+                            "failed or cancelled",
+                            r->arguments[i].value);
             return 0;
         }
         wanted |= 1u << state;
@@ -137,7 +134,7 @@ void xpd_get_jobs(xpd_request *r)
             snprintf(next, sizeof next, "%lld", (long long)last);
             break;
         }
-        json_array_append_new(jobs, xpd_job_document(job, position(b, job), false));
+        json_array_append_new(jobs, xpd_job_document(job, xpd_dispatch_pending(b, job), false));
         last = job->number;
     }
     size_t at = (size_t)snprintf(link, sizeof link, "</v1/jobs?limit=%lld&cursor=%s",

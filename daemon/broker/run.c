@@ -1,6 +1,7 @@
 /* See run.h. */
 #include "run.h"
 
+#include "dispatch.h"
 #include "life.h"
 #include "log.h"
 #include "reader.h"
@@ -19,29 +20,48 @@ typedef enum stop_cause { GO_ON, CANCELLED, DEADLINE, SHUTDOWN } stop_cause;
 typedef struct xpd_run xpd_run;
 struct xpd_run {
     xpd_broker *b;
+    xpd_worker *w;
     xpd_job *job; /* reference */
     xpp_job *decoded;
     json_t *resolved;
     xpd_choice choice;
     xpd_reading *reading; /* not NULL: the reader is at work; else the worker is */
     bool repeated;        /* an earlier attempt may have reported iterations */
+    bool resumed;         /* not the first attempt: its time says little */
     stop_cause stop;
     char by[64];
     xpd_timer deadline, grace;
 };
 
-xpd_job *xpd_run_job(const xpd_broker *b)
+xpd_job *xpd_run_job(const xpd_worker *w)
 {
-    return b->run ? b->run->job : NULL;
+    return w->run ? w->run->job : NULL;
 }
 
-bool xpd_run_uses(const xpd_broker *b, const char *device)
+bool xpd_run_uses(const xpd_worker *w, const char *device)
 {
-    for (int i = 0; b->run && i < b->run->choice.count; i++) {
-        if (strcmp(b->run->choice.names[i], device) == 0)
+    for (int i = 0; w->run && i < w->run->choice.count; i++) {
+        if (strcmp(w->run->choice.names[i], device) == 0)
             return true;
     }
     return false;
+}
+
+int xpd_runs(const xpd_broker *b)
+{
+    int count = 0;
+    for (int i = 0; i < b->worker_count; i++)
+        count += b->workers[i]->run != NULL;
+    return count;
+}
+
+static xpd_run *run_of(const xpd_broker *b, const xpd_job *job)
+{
+    for (int i = 0; i < b->worker_count; i++) {
+        if (xpd_run_job(b->workers[i]) == job)
+            return b->workers[i]->run;
+    }
+    return NULL;
 }
 
 /* --------------------------------------------------------------------------------------- end */
@@ -63,11 +83,14 @@ static void leave(xpd_run *run, xpd_state state, const char *reason, const char 
     xpd_broker *b = run->b;
     xpd_job *job = run->job;
 
-    b->run = NULL;
+    run->w->run = NULL;
     job->active = false;
+    xpd_dispatch_learn(b, job, xpd_worker_threads(run->w, job->cpu_threads),
+                       state == XPD_JOB_SUCCEEDED && !run->resumed);
     xpd_job_move(b, job, state, reason, detail);
     xpd_job_log_rest(job);
     run_free(run);
+    xpd_dispatch_due(b);
     xpd_jobs_prune(b);
     /* the next one starts at the end of the loop's turn: not here, where a queue of bad jobs would
      * nest as deep as it is long */
@@ -134,8 +157,8 @@ static bool send_start(xpd_run *run, xpp_ipc_message *scan)
         json_pack("{s:s, s:I, s:o, s:O, s:{s:s, s:b}, s:s}", "id", run->job->id, "attempt",
                   (json_int_t)run->job->attempts + 1, "job", worker_job(run), "scan", scan->body,
                   "output", "path", path, "overwrite", overwrite, "folder", folder);
-    bool sent = body && xpd_child_send(&run->b->worker->child, XPP_IPC_START, body, scan->fds,
-                                       scan->fd_count);
+    bool sent =
+        body && xpd_child_send(&run->w->child, XPP_IPC_START, body, scan->fds, scan->fd_count);
     json_decref(body);
     return sent;
 }
@@ -146,6 +169,10 @@ static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
     xpd_error err = XPD_ERROR_INIT;
 
     run->reading = NULL;
+    if (!problem) {
+        run->job->frames = json_integer_value(json_object_get(scan->body, "frames"));
+        run->job->side = json_integer_value(json_object_get(scan->body, "frame_side"));
+    }
     if (problem) {
         const char *detail = json_string_value(json_object_get(problem, "detail"));
         leave(run, XPD_JOB_FAILED, xpd_reason_of_fault(xpd_fault_of_problem(problem)),
@@ -156,14 +183,14 @@ static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
     int positions = xpd_scan_array(scan->body, "positions");
     if (positions < 0) {
         leave(run, XPD_JOB_FAILED, "internal", "the reader gave no positions");
-    } else if (!run->b->worker->ready) {
+    } else if (!run->w->ready) {
         leave(run, XPD_JOB_QUEUED, "", "the worker was replaced while the scan was read");
     } else if (!xpd_output_allowed(run->b, run->job->uid, scan->body, &err) ||
                !xpd_admit(&run->choice, run->decoded, scan->body, scan->fds[positions], NULL,
                           &err)) {
         leave_error(run, &err);
     } else if (!send_start(run, scan)) {
-        xpd_child_signal(&run->b->worker->child, SIGKILL);
+        xpd_child_signal(&run->w->child, SIGKILL);
         leave(run, XPD_JOB_QUEUED, "", "the worker did not take the job and is replaced");
     }
 }
@@ -177,7 +204,7 @@ static void too_long(void *context)
         return;
     }
     json_t *body = json_pack("{s:s}", "id", run->job->id);
-    xpd_child_send(&run->b->worker->child, XPP_IPC_CANCEL, body, NULL, 0);
+    xpd_child_send(&run->w->child, XPP_IPC_CANCEL, body, NULL, 0);
     json_decref(body);
     xpd_timer_set(&run->b->loop, &run->grace, run->b->config.cancel_grace_s * 1000);
 }
@@ -189,8 +216,8 @@ static void grace_over(void *context)
     xpd_log(XPD_LOG_WARNING, run->job->id,
             "the worker did not stop the job within %lld s; it is replaced",
             (long long)run->b->config.cancel_grace_s);
-    xpd_child_signal(&run->b->worker->child, SIGTERM);
-    xpd_child_kill_after(&run->b->worker->child, 5000);
+    xpd_child_signal(&run->w->child, SIGTERM);
+    xpd_child_kill_after(&run->w->child, 5000);
 }
 
 static bool begin(xpd_run *run, xpd_error *err)
@@ -211,7 +238,7 @@ static bool begin(xpd_run *run, xpd_error *err)
     run->decoded = run->resolved ? xpp_job_decode(run->resolved) : NULL;
     if (!run->decoded)
         return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "no memory for the job");
-    if (!xpd_devices_choose(&run->choice, &run->b->worker->devices, run->decoded, err))
+    if (!xpd_devices_choose(&run->choice, &run->w->devices, run->decoded, err))
         return false;
     json_decref(run->job->devices);
     run->job->devices = xpd_choice_names(&run->choice);
@@ -220,22 +247,21 @@ static bool begin(xpd_run *run, xpd_error *err)
     return run->reading != NULL;
 }
 
-void xpd_run_next(xpd_broker *b)
+void xpd_run_start(xpd_worker *w, xpd_job *job)
 {
+    xpd_broker *b = w->child.b;
     xpd_error err = XPD_ERROR_INIT;
-
-    if (b->run || b->stopping || !b->ready || !b->worker->ready || b->queue.count == 0)
-        return;
-    xpd_job *job = b->queue.items[0];
     xpd_run *run = calloc(1, sizeof *run);
+
     if (!run)
         return;
     run->b = b;
+    run->w = w;
     run->job = xpd_job_ref(job);
-    run->repeated = job->started_ms > 0;
+    run->repeated = run->resumed = job->started_ms > 0;
     run->deadline = (xpd_timer){.fire = too_long, .context = run};
     run->grace = (xpd_timer){.fire = grace_over, .context = run};
-    b->run = run;
+    w->run = run;
     job->active = true;
     xpd_job_move(b, job, XPD_JOB_STARTING, "", "");
     if (!begin(run, &err)) {
@@ -310,23 +336,23 @@ static bool take_event(xpd_run *run, json_t *event)
     return true; /* a type that this version does not know */
 }
 
-static bool is_ours(const xpd_broker *b, const json_t *body)
+static bool is_ours(const xpd_worker *w, const json_t *body)
 {
     const char *id = json_string_value(json_object_get(body, "id"));
-    return id && b->run && !b->run->reading && strcmp(id, b->run->job->id) == 0;
+    return id && w->run && !w->run->reading && strcmp(id, w->run->job->id) == 0;
 }
 
-bool xpd_run_events(xpd_broker *b, const json_t *body)
+bool xpd_run_events(xpd_worker *w, const json_t *body)
 {
     const json_t *events = json_object_get(body, "events");
 
     if (!json_is_array(events))
         return false;
-    if (!is_ours(b, body))
+    if (!is_ours(w, body))
         return true; /* of a job that ended meanwhile */
     for (size_t i = 0; i < json_array_size(events); i++) {
         json_t *event = json_array_get(events, i);
-        if (!json_is_object(event) || !take_event(b->run, event))
+        if (!json_is_object(event) || !take_event(w->run, event))
             return false;
     }
     return true;
@@ -344,7 +370,7 @@ static const char *known_reason(const char *reason)
     return "internal";
 }
 
-bool xpd_run_done(xpd_broker *b, const json_t *body)
+bool xpd_run_done(xpd_worker *w, const json_t *body)
 {
     const char *word = json_string_value(json_object_get(body, "state")),
                *detail = json_string_value(json_object_get(body, "detail"));
@@ -353,9 +379,9 @@ bool xpd_run_done(xpd_broker *b, const json_t *body)
 
     if (!word || !xpd_state_find(&state, word) || !xpd_state_terminal(state))
         return false;
-    if (!is_ours(b, body))
+    if (!is_ours(w, body))
         return true;
-    xpd_run *run = b->run;
+    xpd_run *run = w->run;
     if (state == XPD_JOB_SUCCEEDED && !json_string_value(json_object_get(result, "path")))
         return false;
     if (json_is_object(result)) {
@@ -376,15 +402,15 @@ bool xpd_run_done(xpd_broker *b, const json_t *body)
     return true;
 }
 
-void xpd_run_worker_died(xpd_broker *b, const char *how)
+void xpd_run_worker_died(xpd_worker *w, const char *how)
 {
-    xpd_run *run = b->run;
+    xpd_run *run = w->run;
     char detail[256];
 
     if (!run || run->reading)
         return;
     json_t *result =
-        run->job->state == XPD_JOB_RUNNING ? xpd_job_finished_result(b, run->job) : NULL;
+        run->job->state == XPD_JOB_RUNNING ? xpd_job_finished_result(run->b, run->job) : NULL;
     if (result) {
         json_decref(run->job->result);
         run->job->result = result;
@@ -417,7 +443,7 @@ static void stop_run(xpd_run *run, stop_cause why)
         return;
     }
     json_t *body = json_pack("{s:s}", "id", run->job->id);
-    xpd_child_send(&run->b->worker->child, XPP_IPC_CANCEL, body, NULL, 0);
+    xpd_child_send(&run->w->child, XPP_IPC_CANCEL, body, NULL, 0);
     json_decref(body);
     if (!xpd_timer_armed(&run->grace))
         xpd_timer_set(&run->b->loop, &run->grace, run->b->config.cancel_grace_s * 1000);
@@ -429,12 +455,13 @@ void xpd_job_cancel(xpd_broker *b, xpd_job *job, const char *by)
 
     if (xpd_state_terminal(job->state))
         return;
-    if (b->run && b->run->job == job) {
-        if (b->run->stop != GO_ON)
+    xpd_run *run = run_of(b, job);
+    if (run) {
+        if (run->stop != GO_ON)
             return; /* on its way */
-        snprintf(b->run->by, sizeof b->run->by, "%s", by);
+        snprintf(run->by, sizeof run->by, "%s", by);
         xpd_log(XPD_LOG_INFO, job->id, "cancel asked for by %s", by);
-        stop_run(b->run, CANCELLED);
+        stop_run(run, CANCELLED);
         return;
     }
     snprintf(detail, sizeof detail, "cancelled by %s", by);
@@ -443,11 +470,12 @@ void xpd_job_cancel(xpd_broker *b, xpd_job *job, const char *by)
 
 void xpd_run_shutdown(xpd_broker *b)
 {
-    if (!b->run)
-        return;
-    if (b->run->stop == GO_ON)
-        b->run->stop = SHUTDOWN;
-    if (b->run->reading)
-        leave_stopped(b->run);
-    /* else the worker is told to quit; what it says until then counts */
+    for (int i = 0; i < b->worker_count; i++) {
+        xpd_run *run = b->workers[i]->run;
+        if (run && run->stop == GO_ON)
+            run->stop = SHUTDOWN;
+        if (run && run->reading)
+            leave_stopped(run);
+        /* else the worker is told to quit; what it says until then counts */
+    }
 }

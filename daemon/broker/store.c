@@ -4,6 +4,7 @@
 #include "store.h"
 
 #include "log.h"
+#include "schema.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,12 +16,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define SCHEMA_VERSION 1
+#define CHECKPOINT_PAGES 1000 /* of the WAL before it is moved into the database */
 
 typedef struct op {
     struct op *next;
-    xpd_row *row; /* NULL = delete `id` */
-    char id[XPP_JOB_ID_SIZE];
+    enum { PUT, DELETE, NOTE } kind;
+    xpd_row *row;             /* PUT */
+    char id[XPP_JOB_ID_SIZE]; /* DELETE */
+    xpd_note note;            /* NOTE */
     xpd_store_done done;
     void *context;
     xpd_store_result result;
@@ -32,7 +35,9 @@ typedef struct op_list {
 
 struct xpd_store {
     sqlite3 *db;
-    sqlite3_stmt *put, *del;
+    sqlite3_stmt *put, *del, *note;
+    int wal_pages; /* store thread only, as is `lost` */
+    bool lost;     /* a write failed in a way that is known to the disk alone: no further one */
     pthread_t thread;
     bool started;
     int event;            /* eventfd of results */
@@ -43,23 +48,15 @@ struct xpd_store {
     int64_t outstanding; /* loop thread only */
 };
 
-static const char schema[] =
-    "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);"
-    "CREATE TABLE jobs("
-    " number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, rev INTEGER NOT NULL,"
-    " uid INTEGER NOT NULL, user TEXT NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,"
-    " detail TEXT NOT NULL, priority INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
-    " started_ms INTEGER NOT NULL, finished_ms INTEGER NOT NULL, attempts INTEGER NOT NULL,"
-    " doc TEXT NOT NULL, resolved TEXT NOT NULL, devices TEXT, progress TEXT, result TEXT,"
-    " idem_key TEXT, idem_sha TEXT);"
-    "CREATE UNIQUE INDEX jobs_idem ON jobs(uid, idem_key) WHERE idem_key IS NOT NULL;"
-    "INSERT INTO meta VALUES('schema_version', '1');";
-
 static const char put_sql[] =
     "INSERT INTO jobs "
-    "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20)"
+    "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24)"
     " ON CONFLICT(number) DO UPDATE SET rev=?3, state=?6, reason=?7, detail=?8, priority=?9,"
-    " started_ms=?11, finished_ms=?12, attempts=?13, devices=?16, progress=?17, result=?18";
+    " started_ms=?11, finished_ms=?12, attempts=?13, devices=?16, progress=?17, result=?18,"
+    " queued_ms=?21, frames=?22, side=?23, labels=?24";
+
+static const char note_sql[] = "INSERT INTO notes VALUES(?1,?2,?3,?4,?5) ON CONFLICT(key) DO UPDATE"
+                               " SET a=?2, b=?3, n=?4, t_ms=?5";
 
 void xpd_row_free(xpd_row *row)
 {
@@ -74,6 +71,7 @@ void xpd_row_free(xpd_row *row)
     free(row->result);
     free(row->idem_key);
     free(row->idem_sha);
+    free(row->labels);
     free(row);
 }
 
@@ -93,47 +91,15 @@ static bool run_sql(xpd_store *store, const char *sql, const char *path, const c
     return true;
 }
 
-static bool query_text(xpd_store *store, const char *sql, char *out, size_t size)
+/* A size of the WAL that asks for a checkpoint, which is done apart from the commit: SQLite's own
+ * would swallow a failed sync and try it again later. */
+static int on_commit(void *context, sqlite3 *db, const char *name, int pages)
 {
-    sqlite3_stmt *statement = NULL;
-    bool found = false;
-    if (sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL) == SQLITE_OK &&
-        sqlite3_step(statement) == SQLITE_ROW) {
-        const unsigned char *text = sqlite3_column_text(statement, 0);
-        snprintf(out, size, "%s", text ? (const char *)text : "");
-        found = true;
-    }
-    sqlite3_finalize(statement);
-    return found;
-}
-
-static bool check_schema(xpd_store *store, const char *path, xpd_error *err)
-{
-    char text[256];
-
-    if (!query_text(store, "PRAGMA quick_check(1)", text, sizeof text))
-        return db_fail(store, path, "cannot be read", err);
-    if (strcmp(text, "ok") != 0)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "",
-                        "state '%s' is damaged: %s; restore it from a backup or move it away", path,
-                        text);
-    if (!query_text(store, "SELECT value FROM meta WHERE key = 'schema_version'", text,
-                    sizeof text)) {
-        if (!query_text(store, "SELECT count(*) FROM sqlite_master", text, sizeof text) ||
-            strcmp(text, "0") != 0)
-            return xpd_fail(err, XPP_FAULT_INTERNAL, "",
-                            "state '%s' is a database of another program", path);
-        return run_sql(store, "BEGIN", path, "cannot begin", err) &&
-               run_sql(store, schema, path, "cannot create the tables", err) &&
-               run_sql(store, "COMMIT", path, "cannot create the tables", err);
-    }
-    long version = strtol(text, NULL, 10);
-    if (version != SCHEMA_VERSION)
-        return xpd_fail(
-            err, XPP_FAULT_INTERNAL, "",
-            "state '%s' has version %ld, this program knows version %d; run a newer xptychod", path,
-            version, SCHEMA_VERSION);
-    return true;
+    xpd_store *store = context;
+    (void)db;
+    (void)name;
+    store->wal_pages = pages;
+    return SQLITE_OK;
 }
 
 bool xpd_store_open(xpd_store **out, const char *path, xpd_error *err)
@@ -162,10 +128,11 @@ bool xpd_store_open(xpd_store **out, const char *path, xpd_error *err)
     if (!run_sql(store, "PRAGMA locking_mode=EXCLUSIVE", path, "cannot be locked", err) ||
         !run_sql(store, "PRAGMA journal_mode=WAL", path, "cannot be opened", err) ||
         !run_sql(store, "PRAGMA synchronous=FULL", path, "cannot be opened", err) ||
-        !run_sql(store, "PRAGMA wal_autocheckpoint=1000", path, "cannot be opened", err) ||
-        !check_schema(store, path, err))
+        !xpd_schema_open(store->db, path, err))
         goto done;
+    sqlite3_wal_hook(store->db, on_commit, store);
     if (sqlite3_prepare_v2(store->db, put_sql, -1, &store->put, NULL) != SQLITE_OK ||
+        sqlite3_prepare_v2(store->db, note_sql, -1, &store->note, NULL) != SQLITE_OK ||
         sqlite3_prepare_v2(store->db, "DELETE FROM jobs WHERE id = ?1", -1, &store->del, NULL) !=
             SQLITE_OK) {
         db_fail(store, path, "does not have the expected tables", err);
@@ -212,6 +179,10 @@ static xpd_row *read_row(sqlite3_stmt *s)
     row->result = column_text(s, 17);
     row->idem_key = column_text(s, 18);
     row->idem_sha = column_text(s, 19);
+    row->queued_ms = sqlite3_column_int64(s, 20);
+    row->frames = sqlite3_column_int64(s, 21);
+    row->side = sqlite3_column_int64(s, 22);
+    row->labels = column_text(s, 23);
     if (!row->user || !row->detail || !row->doc || !row->resolved) {
         xpd_row_free(row);
         return NULL;
@@ -239,6 +210,29 @@ bool xpd_store_load(xpd_store *store, bool (*take)(void *context, xpd_row *row),
     return true;
 }
 
+bool xpd_store_notes(xpd_store *store, void (*take)(void *context, const xpd_note *note),
+                     void *context, xpd_error *err)
+{
+    sqlite3_stmt *s = NULL;
+    int code =
+        sqlite3_prepare_v2(store->db, "SELECT * FROM notes ORDER BY t_ms, key", -1, &s, NULL);
+
+    while (code == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW) {
+        const unsigned char *key = sqlite3_column_text(s, 0);
+        xpd_note note = {.a = sqlite3_column_double(s, 1),
+                         .b = sqlite3_column_double(s, 2),
+                         .n = sqlite3_column_int64(s, 3),
+                         .t_ms = sqlite3_column_int64(s, 4)};
+        snprintf(note.key, sizeof note.key, "%s", key ? (const char *)key : "");
+        take(context, &note);
+    }
+    int last = sqlite3_finalize(s);
+    if (code != SQLITE_OK || last != SQLITE_OK)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot load what past jobs tell: %s",
+                        sqlite3_errmsg(store->db));
+    return true;
+}
+
 static void bind_text(sqlite3_stmt *s, int at, const char *text)
 {
     if (text)
@@ -247,35 +241,53 @@ static void bind_text(sqlite3_stmt *s, int at, const char *text)
         sqlite3_bind_null(s, at);
 }
 
+static void bind_row(sqlite3_stmt *s, const xpd_row *r)
+{
+    sqlite3_bind_int64(s, 1, r->number);
+    bind_text(s, 2, r->id);
+    sqlite3_bind_int64(s, 3, r->rev);
+    sqlite3_bind_int64(s, 4, r->uid);
+    bind_text(s, 5, r->user);
+    bind_text(s, 6, r->state);
+    bind_text(s, 7, r->reason);
+    bind_text(s, 8, r->detail);
+    sqlite3_bind_int64(s, 9, r->priority);
+    sqlite3_bind_int64(s, 10, r->created_ms);
+    sqlite3_bind_int64(s, 11, r->started_ms);
+    sqlite3_bind_int64(s, 12, r->finished_ms);
+    sqlite3_bind_int64(s, 13, r->attempts);
+    bind_text(s, 14, r->doc);
+    bind_text(s, 15, r->resolved);
+    bind_text(s, 16, r->devices);
+    bind_text(s, 17, r->progress);
+    bind_text(s, 18, r->result);
+    bind_text(s, 19, r->idem_key);
+    bind_text(s, 20, r->idem_sha);
+    sqlite3_bind_int64(s, 21, r->queued_ms);
+    sqlite3_bind_int64(s, 22, r->frames);
+    sqlite3_bind_int64(s, 23, r->side);
+    bind_text(s, 24, r->labels);
+}
+
+static void bind_note(sqlite3_stmt *s, const xpd_note *note)
+{
+    bind_text(s, 1, note->key);
+    sqlite3_bind_double(s, 2, note->a);
+    sqlite3_bind_double(s, 3, note->b);
+    sqlite3_bind_int64(s, 4, note->n);
+    sqlite3_bind_int64(s, 5, note->t_ms);
+}
+
 static int execute(xpd_store *store, const op *o)
 {
-    sqlite3_stmt *s = o->row ? store->put : store->del;
-    const xpd_row *r = o->row;
+    sqlite3_stmt *s = o->kind == PUT ? store->put : o->kind == NOTE ? store->note : store->del;
 
-    if (r) {
-        sqlite3_bind_int64(s, 1, r->number);
-        bind_text(s, 2, r->id);
-        sqlite3_bind_int64(s, 3, r->rev);
-        sqlite3_bind_int64(s, 4, r->uid);
-        bind_text(s, 5, r->user);
-        bind_text(s, 6, r->state);
-        bind_text(s, 7, r->reason);
-        bind_text(s, 8, r->detail);
-        sqlite3_bind_int64(s, 9, r->priority);
-        sqlite3_bind_int64(s, 10, r->created_ms);
-        sqlite3_bind_int64(s, 11, r->started_ms);
-        sqlite3_bind_int64(s, 12, r->finished_ms);
-        sqlite3_bind_int64(s, 13, r->attempts);
-        bind_text(s, 14, r->doc);
-        bind_text(s, 15, r->resolved);
-        bind_text(s, 16, r->devices);
-        bind_text(s, 17, r->progress);
-        bind_text(s, 18, r->result);
-        bind_text(s, 19, r->idem_key);
-        bind_text(s, 20, r->idem_sha);
-    } else {
+    if (o->kind == PUT)
+        bind_row(s, o->row);
+    else if (o->kind == NOTE)
+        bind_note(s, &o->note);
+    else
         bind_text(s, 1, o->id);
-    }
     sqlite3_step(s);
     int code = sqlite3_reset(s);
     sqlite3_clear_bindings(s);
@@ -309,6 +321,28 @@ static xpd_store_result result_of(int code)
     return (code & 0xff) == SQLITE_FULL ? XPD_STORE_FULL : XPD_STORE_FATAL;
 }
 
+/* One transaction.  After anything but success and a full disk nothing is tried again: the kernel
+ * tells of a failed sync once and forgets the pages, so a second sync that succeeds proves nothing.
+ */
+static xpd_store_result write_batch(xpd_store *store, op *first)
+{
+    if (store->lost)
+        return XPD_STORE_FATAL;
+    xpd_store_result result = result_of(write_all(store, first));
+    if (result == XPD_STORE_OK && store->wal_pages >= CHECKPOINT_PAGES) {
+        int code =
+            sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+        store->wal_pages = 0;
+        if (code != SQLITE_OK && (code & 0xff) != SQLITE_FULL && (code & 0xff) != SQLITE_BUSY) {
+            xpd_log(XPD_LOG_ERROR, NULL, "the state cannot be written: %s",
+                    sqlite3_errmsg(store->db));
+            result = XPD_STORE_FATAL;
+        }
+    }
+    store->lost = result == XPD_STORE_FATAL;
+    return result;
+}
+
 static void *store_thread(void *context)
 {
     xpd_store *store = context;
@@ -324,7 +358,7 @@ static void *store_thread(void *context)
         store->waiting.last = &store->waiting.first;
         pthread_mutex_unlock(&store->lock);
 
-        xpd_store_result result = result_of(write_all(store, batch));
+        xpd_store_result result = write_batch(store, batch);
         op **end = &batch;
         for (op *o = batch; o; o = o->next) {
             o->result = result;
@@ -408,6 +442,7 @@ void xpd_store_put(xpd_store *store, xpd_row *row, xpd_store_done done, void *co
             done(context, XPD_STORE_FULL);
         return;
     }
+    o->kind = PUT;
     o->row = row;
     o->done = done;
     o->context = context;
@@ -422,9 +457,20 @@ void xpd_store_delete(xpd_store *store, const char *id, xpd_store_done done, voi
             done(context, XPD_STORE_FULL);
         return;
     }
+    o->kind = DELETE;
     snprintf(o->id, sizeof o->id, "%s", id);
     o->done = done;
     o->context = context;
+    hand_over(store, o);
+}
+
+void xpd_store_note(xpd_store *store, const xpd_note *note)
+{
+    op *o = calloc(1, sizeof *o);
+    if (!o)
+        return;
+    o->kind = NOTE;
+    o->note = *note;
     hand_over(store, o);
 }
 
@@ -455,6 +501,9 @@ void xpd_store_close(xpd_store *store)
     }
     sqlite3_finalize(store->put);
     sqlite3_finalize(store->del);
+    sqlite3_finalize(store->note);
+    if (store->lost) /* closing would move the WAL, whose state nobody knows, into the database */
+        sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     if (sqlite3_close(store->db) != SQLITE_OK)
         xpd_log(XPD_LOG_WARNING, NULL, "the state was not closed cleanly");
     if (store->event >= 0)

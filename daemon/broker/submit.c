@@ -3,6 +3,7 @@
  * nothing. */
 #include "submit.h"
 
+#include "dispatch.h"
 #include "life.h"
 #include "log.h"
 #include "reader.h"
@@ -72,8 +73,7 @@ static void reply_created(xpd_request *r, const xpd_job *job, bool replayed)
                                       {replayed ? "Idempotency-Replayed" : NULL, "true"},
                                       {NULL, NULL}};
     xpd_reply_json_as(r, MHD_HTTP_CREATED,
-                      xpd_job_document(job, (int64_t)xpd_queue_position(&r->b->queue, job), true),
-                      NULL, headers);
+                      xpd_job_document(job, xpd_dispatch_pending(r->b, job), true), NULL, headers);
 }
 
 /* ------------------------------------------------------------------------------------ commit */
@@ -118,7 +118,9 @@ static void store(xpd_submission *s)
     job->number = s->b->jobs.next_number++;
     job->uid = s->r->caller.uid;
     snprintf(job->user, sizeof job->user, "%s", s->r->caller.user);
-    job->created_ms = xpd_wall_ms();
+    job->created_ms = job->queued_ms = xpd_wall_ms();
+    job->frames = json_integer_value(json_object_get(s->scan, "frames"));
+    job->side = json_integer_value(json_object_get(s->scan, "frame_side"));
     if (s->choice.count > 0)
         job->devices = xpd_choice_names(&s->choice);
     s->job = job;
@@ -178,7 +180,7 @@ static void look(xpd_submission *s)
     xpd_error err = XPD_ERROR_INIT;
 
     xpd_timer_cancel(&s->patience);
-    if (!xpd_devices_choose(&s->choice, &s->b->worker->devices, s->decoded, &err)) {
+    if (!xpd_devices_choose(&s->choice, xpd_workers_devices(s->b), s->decoded, &err)) {
         finish_error(s, &err);
         return;
     }
@@ -261,15 +263,20 @@ static bool check_room(xpd_broker *b, const xpd_caller *caller, xpd_error *err)
                               (json_int_t)need);
         return false;
     }
-    int64_t mine = (int64_t)xpd_queue_count_user(&b->queue, caller->uid);
+    int64_t mine = (int64_t)(xpd_queue_count_user(&b->queue, caller->uid) +
+                             xpd_queue_count_user(&b->held, caller->uid));
+    int64_t all = (int64_t)(b->queue.count + b->held.count);
+    for (const xpd_submission *s = b->submissions; s; s = s->next) { /* on their way to it */
+        mine += !s->dry_run && s->r->caller.uid == caller->uid;
+        all += !s->dry_run;
+    }
     bool own = mine >= b->config.queue_user_max;
-    if (own || (int64_t)b->queue.count >= b->config.queue_max) {
+    if (own || all >= b->config.queue_max) {
         int64_t limit = own ? b->config.queue_user_max : b->config.queue_max;
         xpd_fail(err, XPP_FAULT_QUEUE_FULL, "", "%lld jobs wait%s; that is the limit",
                  (long long)limit, own ? " for you" : "");
         err->more = json_pack("{s:I, s:I, s:s}", "limit", (json_int_t)limit, "current",
-                              (json_int_t)(own ? mine : (int64_t)b->queue.count), "scope",
-                              own ? "user" : "service");
+                              (json_int_t)(own ? mine : all), "scope", own ? "user" : "service");
         return false;
     }
     return true;
@@ -383,7 +390,7 @@ void xpd_submit(xpd_request *r, json_t *doc, bool dry_run, bool probe)
         s->next->link = &s->next;
     b->submissions = s;
     xpd_request_wait(r);
-    if (b->worker->devices.known) {
+    if (xpd_workers_devices(b)->known) {
         look(s);
     } else {
         s->step = WAIT_DEVICES;

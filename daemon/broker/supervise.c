@@ -168,7 +168,14 @@ bool xpd_child_start(xpd_child *child, const char *program, const char *const *a
         }
     }
     argv[count] = NULL;
+    cpu_set_t before;
+    /* inherited, so that the child never sees other cores than its own */
+    bool bound = child->cores && sched_getaffinity(0, sizeof before, &before) == 0 &&
+                 sched_setaffinity(0, sizeof *child->cores, child->cores) == 0;
     int code = spawn(&child->pid, path, argv, pair[1]);
+    if (bound && sched_setaffinity(0, sizeof before, &before) != 0)
+        xpd_log(XPD_LOG_WARNING, NULL, "the cores of this process cannot be set back: %s",
+                strerror(errno));
     if (code) {
         child->pid = 0;
         xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "'%s' cannot be started: %s", path,

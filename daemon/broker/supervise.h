@@ -7,11 +7,14 @@
 
 #include "broker.h"
 
+#include <sched.h>
+
 typedef struct xpd_child {
     xpd_broker *b;
-    const char *name;  /* "xptycho-worker"; for the log */
-    pid_t pid;         /* 0 = not running */
-    xpd_source source; /* our end of the socketpair; fd -1 = none */
+    const char *name;       /* "xptycho-worker"; for the log */
+    const cpu_set_t *cores; /* that it may use; NULL = all; borrowed */
+    pid_t pid;              /* 0 = not running */
+    xpd_source source;      /* our end of the socketpair; fd -1 = none */
     xpd_timer kill_timer;
     /* The message may be emptied (body and descriptors taken); false = it breaks the rules. */
     bool (*on_message)(struct xpd_child *child, xpp_ipc_message *message);

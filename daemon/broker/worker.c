@@ -1,6 +1,7 @@
 /* See worker.h. */
 #include "worker.h"
 
+#include "dispatch.h"
 #include "log.h"
 #include "run.h"
 #include "submit.h"
@@ -18,15 +19,26 @@
 
 static void start(void *context);
 
+static bool is_cpu(const xpe_device_info *d)
+{
+    return strncmp(d->name, "cpu", 3) == 0;
+}
+
 static bool take_hello(xpd_worker *w, const json_t *body)
 {
     const char *build = json_string_value(json_object_get(body, "build"));
 
     if (w->ready || !xpd_devices_decode(&w->devices, body))
         return false;
+    for (int i = 0; i < w->devices.count; i++) {
+        if (is_cpu(&w->devices.items[i])) /* all share the one memory */
+            w->devices.items[i].bytes_free /= w->child.b->worker_count;
+    }
     snprintf(w->build, sizeof w->build, "%s", build ? build : "");
     w->ready = true;
-    xpd_log(XPD_LOG_INFO, NULL, "the worker (%d) is ready: %s", (int)w->child.pid, w->build);
+    xpd_log(XPD_LOG_INFO, NULL, "worker %d (%d) is ready: %s", w->index, (int)w->child.pid,
+            w->build);
+    xpd_dispatch_due(w->child.b);
     xpd_submissions_devices_known(w->child.b);
     return true;
 }
@@ -39,9 +51,9 @@ static bool on_message(xpd_child *child, xpp_ipc_message *message)
     case XPP_IPC_HELLO:
         return take_hello(w, message->body);
     case XPP_IPC_EVENTS:
-        return xpd_run_events(child->b, message->body);
+        return xpd_run_events(w, message->body);
     case XPP_IPC_DONE:
-        return xpd_run_done(child->b, message->body);
+        return xpd_run_done(w, message->body);
     case XPP_IPC_PONG:
         w->pings_open = 0;
         return true;
@@ -59,7 +71,8 @@ static void on_exit_(xpd_child *child, int wait_status)
     w->ready = false;
     w->pings_open = 0;
     xpd_timer_cancel(&w->ping);
-    xpd_log(child->b->stopping ? XPD_LOG_INFO : XPD_LOG_WARNING, NULL, "the worker %s", how);
+    xpd_log(child->b->stopping ? XPD_LOG_INFO : XPD_LOG_WARNING, NULL, "worker %d %s", w->index,
+            how);
     if (!child->b->stopping) {
         if (xpd_now_ms() - w->started_ms > HEALTHY_MS)
             w->backoff_ms = BACKOFF_FIRST_MS;
@@ -67,7 +80,8 @@ static void on_exit_(xpd_child *child, int wait_status)
         w->backoff_ms = w->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : w->backoff_ms * 2;
         w->restarts++;
     }
-    xpd_run_worker_died(child->b, how);
+    xpd_run_worker_died(w, how);
+    xpd_dispatch_due(child->b);
 }
 
 static void ping(void *context)
@@ -77,7 +91,7 @@ static void ping(void *context)
 
     if (w->pings_open >= PINGS_LOST || !body ||
         !xpd_child_send(&w->child, XPP_IPC_PING, body, NULL, 0)) {
-        xpd_log(XPD_LOG_ERROR, NULL, "the worker (%d) does not answer; it is killed",
+        xpd_log(XPD_LOG_ERROR, NULL, "worker %d (%d) does not answer; it is killed", w->index,
                 (int)w->child.pid);
         xpd_child_signal(&w->child, SIGKILL);
     } else {
@@ -102,31 +116,126 @@ static void start(void *context)
     xpd_timer_set(&b->loop, &w->restart, BACKOFF_MAX_MS);
 }
 
-bool xpd_worker_create(xpd_broker *b)
+/* ----------------------------------------------------------------------------------- all */
+
+/* The cores that this process may use, in equal parts; more workers than cores share them. */
+static void share_cores(xpd_broker *b)
 {
-    xpd_worker *w = calloc(1, sizeof *w);
-    if (!w)
-        return false;
-    w->child = (xpd_child){.b = b,
-                           .name = "xptycho-worker",
-                           .source.fd = -1,
-                           .on_message = on_message,
-                           .on_exit = on_exit_,
-                           .context = w};
-    w->restart = (xpd_timer){.fire = start, .context = w};
-    w->ping = (xpd_timer){.fire = ping, .context = w};
-    w->backoff_ms = BACKOFF_FIRST_MS;
-    b->worker = w;
-    start(w);
+    cpu_set_t all;
+    size_t cores[CPU_SETSIZE], count = 0, parts = (size_t)b->worker_count;
+
+    if (parts < 2 || sched_getaffinity(0, sizeof all, &all) != 0)
+        return;
+    for (size_t i = 0; i < CPU_SETSIZE; i++) {
+        if (CPU_ISSET(i, &all))
+            cores[count++] = i;
+    }
+    for (size_t i = 0; i < parts && count > 0; i++) {
+        xpd_worker *w = b->workers[i];
+        size_t from = count * i / parts, to = count * (i + 1) / parts;
+        CPU_ZERO(&w->cores);
+        if (from == to)
+            CPU_SET(cores[i % count], &w->cores);
+        for (size_t k = from; k < to; k++)
+            CPU_SET(cores[k], &w->cores);
+        w->child.cores = &w->cores;
+    }
+}
+
+bool xpd_workers_create(xpd_broker *b)
+{
+    int64_t wanted = b->config.cpu_workers > 0 ? b->config.cpu_workers : 1;
+
+    for (int i = 0; i < wanted && i < XPD_WORKERS_MAX; i++) {
+        xpd_worker *w = calloc(1, sizeof *w);
+        if (!w)
+            return false;
+        w->child = (xpd_child){.b = b,
+                               .name = "xptycho-worker",
+                               .source.fd = -1,
+                               .on_message = on_message,
+                               .on_exit = on_exit_,
+                               .context = w};
+        w->restart = (xpd_timer){.fire = start, .context = w};
+        w->ping = (xpd_timer){.fire = ping, .context = w};
+        w->backoff_ms = BACKOFF_FIRST_MS;
+        w->index = i;
+        b->workers[b->worker_count++] = w;
+    }
+    share_cores(b);
+    for (int i = 0; i < b->worker_count; i++)
+        start(b->workers[i]);
     return true;
 }
 
-bool xpd_worker_alive(const xpd_worker *worker)
+bool xpd_workers_alive(const xpd_broker *b)
 {
-    return worker && worker->child.pid > 0;
+    for (int i = 0; i < b->worker_count; i++) {
+        if (b->workers[i]->child.pid > 0)
+            return true;
+    }
+    return false;
 }
 
-void xpd_worker_quit(xpd_worker *w, int64_t delay_ms)
+int xpd_workers_ready(const xpd_broker *b)
+{
+    int count = 0;
+    for (int i = 0; i < b->worker_count; i++)
+        count += b->workers[i]->ready;
+    return count;
+}
+
+const xpd_devices *xpd_workers_devices(const xpd_broker *b)
+{
+    const xpd_devices *known = &b->workers[0]->devices;
+    for (int i = 0; i < b->worker_count; i++) {
+        const xpd_worker *w = b->workers[i];
+        if (w->ready)
+            return &w->devices;
+        if (w->devices.known)
+            known = &w->devices;
+    }
+    return known;
+}
+
+static bool has_devices(const xpd_worker *w, const json_t *names)
+{
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        bool found = false;
+        for (int k = 0; name && k < w->devices.count && !found; k++)
+            found = strcmp(w->devices.items[k].name, name) == 0 && !w->devices.items[k].absent[0];
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+uint64_t xpd_workers_for(const xpd_broker *b, const xpd_job *job)
+{
+    uint64_t all = 0, able = 0;
+    for (int i = 0; i < b->worker_count; i++) {
+        const xpd_worker *w = b->workers[i];
+        all |= (uint64_t)1 << i;
+        if (!w->devices.known || has_devices(w, job->devices))
+            able |= (uint64_t)1 << i;
+    }
+    return able ? able : all; /* nobody has them any more: the start says which are missing */
+}
+
+int64_t xpd_worker_threads(const xpd_worker *w, int64_t wanted)
+{
+    int64_t most = 1, limit = w->child.b->config.worker_cpu_threads;
+    for (int i = 0; i < w->devices.count; i++) {
+        if (is_cpu(&w->devices.items[i]) && w->devices.items[i].threads > most)
+            most = w->devices.items[i].threads;
+    }
+    if (limit > 0 && limit < most)
+        most = limit;
+    return wanted > 0 && wanted < most ? wanted : most;
+}
+
+static void quit(xpd_worker *w, int64_t delay_ms)
 {
     xpd_timer_cancel(&w->restart);
     xpd_timer_cancel(&w->ping);
@@ -139,11 +248,34 @@ void xpd_worker_quit(xpd_worker *w, int64_t delay_ms)
     xpd_child_kill_after(&w->child, delay_ms);
 }
 
-void xpd_worker_destroy(xpd_worker *w)
+void xpd_workers_quit(xpd_broker *b, bool busy, int64_t delay_ms)
 {
-    if (!w)
-        return;
-    xpd_timer_cancel(&w->restart);
-    xpd_timer_cancel(&w->ping);
-    free(w);
+    for (int i = 0; i < b->worker_count; i++) {
+        if (!busy || b->workers[i]->run)
+            quit(b->workers[i], delay_ms);
+    }
+}
+
+int64_t xpd_workers_restarts(const xpd_broker *b)
+{
+    int64_t count = 0;
+    for (int i = 0; i < b->worker_count; i++)
+        count += b->workers[i]->restarts;
+    return count;
+}
+
+void xpd_workers_kill(xpd_broker *b)
+{
+    for (int i = 0; i < b->worker_count; i++)
+        xpd_child_signal(&b->workers[i]->child, SIGKILL);
+}
+
+void xpd_workers_destroy(xpd_broker *b)
+{
+    for (int i = 0; i < b->worker_count; i++) {
+        xpd_timer_cancel(&b->workers[i]->restart);
+        xpd_timer_cancel(&b->workers[i]->ping);
+        free(b->workers[i]);
+    }
+    b->worker_count = 0;
 }

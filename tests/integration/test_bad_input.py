@@ -73,7 +73,7 @@ def test_unknown_keys_are_refused_with_the_nearest_name(shared_daemon, scan_file
 def test_what_does_not_work_yet_is_refused(shared_daemon, scan_file):
     for key, value in (("mapping", {}), ("preprocess", []), ("selection", {}), ("live", True)):
         refused(shared_daemon, {"scan": {"path": scan_file, key: value}}, kind="invalid-job", pointer=f"/scan/{key}")
-    refused(shared_daemon, on(scan_file, **{"class": "live"}), kind="invalid-job", pointer="/class")
+    refused(shared_daemon, on(scan_file, **{"class": "urgent"}), kind="invalid-job", pointer="/class")
 
 
 def test_every_field_out_of_range_is_reported_at_once(shared_daemon):

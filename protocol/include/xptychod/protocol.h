@@ -51,6 +51,7 @@ const char *xpp_version(void);
     X(NOT_ACCEPTABLE, 406, "not-acceptable", "None of the accepted types can be produced")         \
     X(CONFLICT, 409, "conflict", "The job's state does not allow this")                            \
     X(GONE, 410, "result-gone", "The result file is no longer the one that was written")           \
+    X(PRECONDITION_FAILED, 412, "precondition-failed", "The resource has changed")                 \
     X(TOO_LARGE, 413, "too-large", "The request is too large")                                     \
     X(RANGE, 416, "range-not-satisfiable", "The range is beyond the end")                          \
     X(UNSUPPORTED_TYPE, 415, "unsupported-type", "The body must be application/json")              \
@@ -60,6 +61,7 @@ const char *xpp_version(void);
     X(NO_DEVICE, 422, "no-device", "The devices asked for do not exist")                           \
     X(NO_DEVICE_MEMORY, 422, "insufficient-device-memory", "The job does not fit the devices")     \
     X(IDEMPOTENCY, 422, "idempotency-conflict", "The idempotency key was used with another body")  \
+    X(PRECONDITION_REQUIRED, 428, "precondition-required", "If-Match is needed")                   \
     X(QUEUE_FULL, 429, "queue-full", "The queue is full")                                          \
     X(RATE_LIMITED, 429, "rate-limited", "Too many requests")                                      \
     X(INTERNAL, 500, "internal", "Unexpected failure")                                             \

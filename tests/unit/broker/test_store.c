@@ -245,6 +245,207 @@ static void a_full_disk_is_told_and_what_was_there_stays(void **state)
     xpd_store_close(store);
 }
 
+/* -------------------------------------------------------------------------- a disk that fails */
+
+/* The C library's files, but every sync after the first `good` ones fails.  A shim over SQLite's
+ * own file methods, so that what is tested is what SQLite does with the error. */
+static sqlite3_vfs failing;
+static const sqlite3_io_methods *real_methods[2]; /* of the database, which has locks; of others */
+static sqlite3_io_methods shim_methods[2];
+static _Atomic int syncs_left = 1 << 30, syncs_failed;
+
+static int shim_sync(sqlite3_file *file, int flags)
+{
+    if (syncs_left-- > 0)
+        return real_methods[file->pMethods == &shim_methods[1]]->xSync(file, flags);
+    syncs_failed++;
+    return SQLITE_IOERR_FSYNC;
+}
+
+static int shim_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *out)
+{
+    sqlite3_vfs *real = vfs->pAppData;
+    int code = real->xOpen(real, name, file, flags, out);
+    if (code == SQLITE_OK && file->pMethods) {
+        int kind = flags & SQLITE_OPEN_MAIN_DB ? 0 : 1;
+        real_methods[kind] = file->pMethods;
+        shim_methods[kind] = *file->pMethods;
+        shim_methods[kind].xSync = shim_sync;
+        file->pMethods = &shim_methods[kind];
+    }
+    return code;
+}
+
+static void after_a_failed_sync_nothing_is_written_any_more(void **state)
+{
+    char path[256];
+    loaded l = {0};
+    int result = 0;
+
+    path_in(path, sizeof path, *state, "sync.db");
+    sqlite3_vfs *real = sqlite3_vfs_find(NULL);
+    failing = *real;
+    failing.zName = "failing";
+    failing.pAppData = real;
+    failing.xOpen = shim_open;
+    assert_int_equal(sqlite3_vfs_register(&failing, 1), SQLITE_OK);
+
+    xpd_store *store = opened(path);
+    assert_true(xpd_store_start(store, NULL));
+    xpd_job *a = small_job(1, 0), *b = small_job(2, 0), *c = small_job(3, 0);
+    put(store, a);
+    syncs_left = 0;
+    xpd_store_put(store, xpd_job_row(b), note, &result);
+    wait_for(store, &result);
+    assert_int_equal(result, XPD_STORE_FATAL + 1);
+    assert_int_equal(syncs_failed, 1);
+    /* the disk is well again, which proves nothing: no further sync is made, at the close neither
+     */
+    result = 0;
+    xpd_store_put(store, xpd_job_row(c), note, &result);
+    wait_for(store, &result);
+    assert_int_equal(result, XPD_STORE_FATAL + 1);
+    xpd_store_close(store);
+    assert_int_equal(syncs_failed, 1);
+
+    syncs_left = 1 << 30;
+    assert_int_equal(sqlite3_vfs_unregister(&failing), SQLITE_OK);
+    assert_int_equal(sqlite3_vfs_register(real, 1), SQLITE_OK);
+    store = opened(path); /* the next start reads what there is */
+    assert_true(xpd_store_load(store, take, &l, NULL));
+    assert_true(l.count >= 1);
+    assert_int_equal(l.numbers[0], 1);
+    xpd_store_close(store);
+    xpd_job_unref(a);
+    xpd_job_unref(b);
+    xpd_job_unref(c);
+}
+
+/* The WAL is moved into the database by the store itself, so that it does not grow. */
+static void the_wal_stays_small(void **state)
+{
+    char path[256], wal[300];
+    path_in(path, sizeof path, *state, "wal.db");
+    snprintf(wal, sizeof wal, "%s-wal", path);
+    xpd_store *store = opened(path);
+    assert_true(xpd_store_start(store, NULL));
+    for (int64_t number = 1; number < 1200; number++) {
+        xpd_job *job = small_job(number, 0);
+        put(store, job);
+        xpd_job_unref(job);
+    }
+    FILE *file = fopen(wal, "r");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    assert_true(ftell(file) < 8 << 20);
+    fclose(file);
+    xpd_store_close(store);
+}
+
+/* ---------------------------------------------------------------------------------- versions */
+
+static void run_sql(const char *path, const char *sql)
+{
+    sqlite3 *db = NULL;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
+        fail_msg("%s", sqlite3_errmsg(db));
+    sqlite3_close(db);
+}
+
+static const char version_1[] =
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);"
+    "CREATE TABLE jobs(number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, rev INTEGER NOT NULL,"
+    " uid INTEGER NOT NULL, user TEXT NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,"
+    " detail TEXT NOT NULL, priority INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
+    " started_ms INTEGER NOT NULL, finished_ms INTEGER NOT NULL, attempts INTEGER NOT NULL,"
+    " doc TEXT NOT NULL, resolved TEXT NOT NULL, devices TEXT, progress TEXT, result TEXT,"
+    " idem_key TEXT, idem_sha TEXT);"
+    "CREATE UNIQUE INDEX jobs_idem ON jobs(uid, idem_key) WHERE idem_key IS NOT NULL;"
+    "INSERT INTO meta VALUES('schema_version', '1');"
+    "INSERT INTO jobs VALUES(7,'01KG7Q3N6W8Y2M4T6V8X0Z1A3C',2,1000,'ada','queued','','',5,17,0,0,0,"
+    "'{}','{}',NULL,NULL,NULL,'k','s');";
+
+static bool take_migrated(void *context, xpd_row *row)
+{
+    xpd_row **out = context;
+    assert_null(*out);
+    *out = row;
+    return true;
+}
+
+static void an_old_version_is_copied_and_brought_forward(void **state)
+{
+    char path[256], copy[300];
+    xpd_row *row = NULL;
+
+    path_in(path, sizeof path, *state, "old.db");
+    snprintf(copy, sizeof copy, "%s.v1", path);
+    run_sql(path, version_1);
+    write_text(copy, "left by a migration that did not come to its end");
+    xpd_store *store = opened(path);
+    assert_true(xpd_store_load(store, take_migrated, &row, NULL));
+    assert_non_null(row);
+    assert_int_equal(row->number, 7);
+    assert_int_equal(row->queued_ms, 17);
+    assert_string_equal(row->idem_key, "k");
+    assert_null(row->labels);
+    xpd_row_free(row);
+    assert_true(xpd_store_start(store, NULL));
+    xpd_job *job = small_job(8, 0);
+    put(store, job); /* the statements fit the tables */
+    xpd_job_unref(job);
+    xpd_store_close(store);
+    run_sql(copy,
+            "UPDATE jobs SET state = 'failed' WHERE number = 7 AND 1 = (SELECT value FROM meta)");
+    xpd_store_close(opened(path)); /* and once is enough */
+}
+
+static void a_migration_that_fails_leaves_the_old_version(void **state)
+{
+    char path[256];
+    xpd_store *store = NULL;
+    xpd_error err = XPD_ERROR_INIT;
+
+    path_in(path, sizeof path, *state, "stuck.db");
+    run_sql(path, version_1);
+    run_sql(path, "CREATE TABLE notes(x)"); /* in the way of a step */
+    assert_false(xpd_store_open(&store, path, &err));
+    assert_non_null(strstr(err.text, path));
+    run_sql(path, "DROP TABLE notes; ALTER TABLE jobs ADD COLUMN queued_ms; "
+                  "ALTER TABLE jobs DROP COLUMN queued_ms"); /* it was not there */
+    xpd_store_close(opened(path));
+}
+
+static void take_note(void *context, const xpd_note *got)
+{
+    memcpy(context, got, sizeof *got);
+}
+
+static void notes_come_back(void **state)
+{
+    char path[256];
+    int seen = 0;
+    xpd_note note_in = {.key = "use/1000", .a = 1.5, .b = 2.5, .n = 3, .t_ms = 4};
+    xpd_note got = {0};
+
+    path_in(path, sizeof path, *state, "notes.db");
+    xpd_store *store = opened(path);
+    assert_true(xpd_store_start(store, NULL));
+    xpd_store_note(store, &note_in);
+    note_in.a = 9.5;
+    xpd_store_note(store, &note_in);
+    xpd_job *job = small_job(1, 0);
+    xpd_store_put(store, xpd_job_row(job), note, &seen);
+    xpd_job_unref(job);
+    wait_for(store, &seen);
+    xpd_store_close(store);
+    store = opened(path);
+    assert_true(xpd_store_notes(store, take_note, &got, NULL));
+    assert_memory_equal(&got, &note_in, sizeof got);
+    xpd_store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +455,11 @@ int main(void)
         cmocka_unit_test(a_newer_version_is_refused),
         cmocka_unit_test(a_damaged_file_is_refused_by_name),
         cmocka_unit_test(a_full_disk_is_told_and_what_was_there_stays),
+        cmocka_unit_test(after_a_failed_sync_nothing_is_written_any_more),
+        cmocka_unit_test(the_wal_stays_small),
+        cmocka_unit_test(an_old_version_is_copied_and_brought_forward),
+        cmocka_unit_test(a_migration_that_fails_leaves_the_old_version),
+        cmocka_unit_test(notes_come_back),
         cmocka_unit_test(kill_9_in_mid_write_loses_nothing_acknowledged),
     };
     xpp_init();

@@ -278,7 +278,7 @@ static void lists_the_known_keys_where_none_is_near(void **state)
 static void refuses_what_is_not_built_yet(void **state)
 {
     (void)state;
-    refused(JOB("'class':'live'"), "/class", "unknown key 'class'");
+    refused(JOB("'class':'urgent'"), "/class", "scavenger");
     refused(SCAN("'mapping':{}"), "/scan/mapping", "unknown key 'mapping'");
     refused(SCAN("'preprocess':[]"), "/scan/preprocess", "unknown key");
     refused(SCAN("'selection':{}"), "/scan/selection", "unknown key");

@@ -1,0 +1,19 @@
+/* Between the queue and the scheduler: tells it what waits, runs and is free, starts what it
+ * chooses, and keeps what it says about the others.  Loop thread only. */
+#ifndef XPD_DISPATCH_H
+#define XPD_DISPATCH_H
+
+#include "broker.h"
+
+/* Something changed that may let a job start or change the order. */
+void xpd_dispatch_due(xpd_broker *b);
+/* Once a turn of the loop: starts what can start. */
+void xpd_dispatch(xpd_broker *b);
+/* Why the job waits, as clients see it (new reference); NULL when it does not. */
+json_t *xpd_dispatch_pending(xpd_broker *b, const xpd_job *job);
+/* Brings the queue into the order of starting. */
+void xpd_dispatch_refresh(xpd_broker *b);
+/* What an ended run teaches. */
+void xpd_dispatch_learn(xpd_broker *b, const xpd_job *job, int64_t threads, bool whole);
+
+#endif
