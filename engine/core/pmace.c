@@ -3,6 +3,7 @@
 #include "state.h"
 
 #include "backend/util.h"
+#include "math/order.h"
 
 #include <math.h>
 
@@ -149,8 +150,8 @@ static xpe_status read_average(xpe_run *run, xpe_error *err)
         1e-6 * sqrt(energy / ((double)run->num_frames * (double)run->n * (double)run->n));
     XPE_TRY(xpe_state_get_rows(run, XPE_AT(row_max), 0, run->host_rows, 2 * sizeof(double), err));
     for (int64_t r = 0; r < run->rows; r++) { /* a NaN gets through */
-        z = run->host_rows[2 * r] <= z ? z : run->host_rows[2 * r];
-        image = run->host_rows[2 * r + 1] <= image ? image : run->host_rows[2 * r + 1];
+        z = xpe_larger(z, run->host_rows[2 * r]);
+        image = xpe_larger(image, run->host_rows[2 * r + 1]);
     }
     run->bounds.z = sqrt(z);
     run->bounds.image = sqrt(image);

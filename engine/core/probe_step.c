@@ -3,6 +3,7 @@
 #include "state.h"
 
 #include "backend/util.h"
+#include "math/order.h"
 
 #include <math.h>
 
@@ -94,7 +95,7 @@ static xpe_status average_copies(xpe_run *run, xpe_error *err)
                            (size_t)(run->modes * run->n) * sizeof(double));
     XPE_TRY(xpe_state_wait(run, err));
     for (int64_t r = 0; r < run->modes * run->n; r++)
-        most = run->host_rows[r] <= most ? most : run->host_rows[r]; /* a NaN gets through */
+        most = xpe_larger(most, run->host_rows[r]);
     run->bounds.u = sqrt(most);
     XPE_TRY(xpe_exchange_broadcast(run, XPE_AT(u), bytes, err));
     XPE_TRY(xpe_exchange_broadcast(run, XPE_AT(d), bytes, err));

@@ -2,6 +2,7 @@
 #include "state.h"
 
 #include "backend/util.h"
+#include "math/order.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -426,7 +427,8 @@ xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t plane, void *o
 xpe_status xpe_state_get_max(xpe_run *run, size_t member, int modes, double *out, xpe_error *err)
 {
     xpe_status st;
-    float *values = (float *)(void *)run->host_rows, most = 0;
+    float *values = (float *)(void *)run->host_rows;
+    double most = 0;
     int64_t at = 0;
 
     for (int g = 0; g < run->plan->count; g++) {
@@ -437,8 +439,8 @@ xpe_status xpe_state_get_max(xpe_run *run, size_t member, int modes, double *out
     }
     XPE_TRY(xpe_state_wait(run, err));
     for (int64_t i = 0; i < at; i++)
-        most = values[i] <= most ? most : values[i]; /* a NaN gets through */
-    *out = (double)most;
+        most = xpe_larger(most, (double)values[i]);
+    *out = most;
 done:
     return st;
 }
