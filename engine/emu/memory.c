@@ -3,7 +3,7 @@
  * A buffer is pages of its own between two guard pages, placed so that it ends within 256 bytes of the guard; what is
  * left beside it holds the pattern of fresh memory and is checked when it is freed.  The pages come from a file of
  * that pattern, mapped privately, so that memory that is never touched costs nothing.  Freed buffers stay unmapped:
- * their addresses are not given out again for the next FREED_KEPT frees.  Under AddressSanitizer device memory is
+ * the addresses of the last FREED_KEPT, or FREED_BYTES, are not given out again.  Under AddressSanitizer device memory is
  * poisoned except while work that names it runs. */
 #include "state.h"
 #include "xpe_emu_launch.h"
@@ -32,12 +32,14 @@
 
 #define PAGE ((size_t)4096)
 #define ALIGNMENT ((size_t)256)
-#define FREED_KEPT 1024
+#define FREED_KEPT 256
+#define FREED_BYTES ((size_t)1 << 30)
 #define PIECE ((size_t)4 << 20) /* of the file */
 #define PATTERN 0x7ff7a5a5u
 
 static xpe_emu_memory *table; /* by address */
-static size_t count, room, freed;
+static size_t count, room, freed, freed_bytes;
+static uint64_t frees;
 
 void xpe_emu_spoil(void *data, size_t bytes)
 {
@@ -128,7 +130,7 @@ void xpe_emu_memory_forget(void)
         take_out(count - 1);
     free(table);
     table = NULL;
-    room = freed = 0;
+    room = freed = freed_bytes = 0;
 }
 
 /* ----------------------------------------------------------------------------- checks */
@@ -184,7 +186,7 @@ void xpe_emu_pinned_hide(void *data, size_t bytes)
  * followed by four bytes of padding that still hold half of an old address, is then never taken for one.  From
  * 0x7e80_8000_0000 on, which every sanitizer allows and the kernel uses last; elsewhere where that is taken. */
 #define FIRST_PLACE (UINT64_C(0x7e8080000000))
-#define LAST_PLACE (UINT64_C(0x7ef000000000))
+#define LAST_PLACE (UINT64_C(0x7e8400000000)) /* what the address sanitizer keeps for so much is 1 GiB */
 #define HALF (UINT64_C(1) << 31)
 
 static char *place(size_t span)
@@ -288,20 +290,29 @@ static xpe_emu_memory *to_be_freed(const char *call, const void *data, bool pinn
     return m;
 }
 
+static void forget_oldest(void)
+{
+    size_t oldest = count;
+
+    for (size_t i = 0; i < count; i++)
+        if (table[i].freed && (oldest == count || table[i].freed_at < table[oldest].freed_at))
+            oldest = i;
+    freed--;
+    freed_bytes -= table[oldest].span;
+    take_out(oldest);
+}
+
 static void give_back(xpe_emu_memory *m)
 {
     check_gaps(m);
     m->freed = true;
     (void)mmap(m->map, m->span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     POISON(m->map + PAGE, m->span - 2 * PAGE);
+    m->freed_at = ++frees;
     freed++;
-    for (size_t i = 0; freed > FREED_KEPT && i < count;)
-        if (table[i].freed) {
-            take_out(i);
-            freed--;
-        } else {
-            i++;
-        }
+    freed_bytes += m->span;
+    while (freed > FREED_KEPT || freed_bytes > FREED_BYTES)
+        forget_oldest();
 }
 
 /* -------------------------------------------------------------------------- device memory */

@@ -62,6 +62,7 @@ typedef struct xpe_emu_memory {
     size_t bytes;
     int device; /* -1: pinned */
     bool freed;
+    uint64_t freed_at; /* order of frees */
 } xpe_emu_memory;
 
 /* The live or freed allocation that holds the address, or NULL. */
