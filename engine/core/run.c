@@ -238,21 +238,23 @@ static void remember_modes(xpe_run *run)
                        (size_t)(run->modes * run->n * run->n) * sizeof(xpe_c32));
 }
 
-static xpe_status fall_back(xpe_run *run, xpe_status st, int slot)
+/* Back to the iteration before the one that diverged; an error here is a second one and replaces
+ * the first. */
+static xpe_status fall_back(xpe_run *run, int slot, xpe_error *err)
 {
-    xpe_error ignored;
+    size_t bytes;
+    xpe_status st;
 
     run->slot = slot;
     run->ended = true;
     run->sums_wait = false;
     run->modes = run->modes_before;
-    run->backend->copy(run->team, run->shards[0].d, 0, run->shards[0].d_before, 0,
-                       (size_t)(run->modes * run->n * run->n) * sizeof(xpe_c32));
-    if (xpe_exchange_broadcast(run, XPE_AT(d),
-                               (size_t)(run->modes * run->n * run->n) * sizeof(xpe_c32),
-                               &ignored) != XPE_OK ||
-        xpe_modes_derive(run, &ignored) != XPE_OK)
-        return XPE_INTERNAL;
+    bytes = (size_t)(run->modes * run->n * run->n) * sizeof(xpe_c32);
+    run->backend->copy(run->team, run->shards[0].d, 0, run->shards[0].d_before, 0, bytes);
+    XPE_TRY(xpe_state_wait(run, err));
+    XPE_TRY(xpe_exchange_broadcast(run, XPE_AT(d), bytes, err));
+    XPE_TRY(xpe_modes_derive(run, err));
+done:
     return st;
 }
 
@@ -333,8 +335,15 @@ xpe_status xpe_run_step(xpe_run *run, xpe_report *report, xpe_error *err)
     } else {
         remember_modes(run);
         st = iterate(run, report, err);
-        if (st == XPE_DIVERGED)
-            st = fall_back(run, st, slot);
+        if (st == XPE_DIVERGED) {
+            xpe_error second;
+            xpe_status back = fall_back(run, slot, &second);
+            if (back != XPE_OK) {
+                st = back;
+                if (err)
+                    *err = second;
+            }
+        }
     }
     if (st != XPE_OK)
         return st;
