@@ -88,6 +88,8 @@ static const option options[] = {
      "jobs waiting, of all users"},
     {"limits", "queue_user", "queue-user-max", INTEGER, AT(queue_user_max), 1, 1000000, "200",
      "jobs waiting, of one user"},
+    {"limits", "min_run_s", "min-run-s", INTEGER, AT(min_run_s), 0, 86400, "60",
+     "time that a batch or scavenger job runs before it may have to make room for a live one, s"},
     {"limits", "running_user", "running-user-max", INTEGER, AT(running_user_max), 0, 1000, "0",
      "jobs running at the same time, of one user; 0 = no limit"},
     {"limits", "streams", "streams-max", INTEGER, AT(streams_max), 1, 10000, "1000",

@@ -44,6 +44,7 @@ typedef struct xpd_config {
     int64_t cancel_grace_s, probe_s, read_s;
 
     int64_t running_user_max; /* 0 = no limit */
+    int64_t min_run_s;        /* before a job makes room for a live one */
     int64_t queue_max, queue_user_max, streams_max, streams_user_max;
     int64_t low_disk_mib;
     int64_t connections_max;

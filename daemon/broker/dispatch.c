@@ -118,6 +118,10 @@ static void add_running(xpd_broker *b, xpd_sched *s, user_list *users, int64_t n
         xpd_sched_user *user = &users->users[user_index(b, users, job->uid, now)];
         if (left > 0)
             s->sets[i].until_ms = now + left;
+        s->sets[i].owner = job->number;
+        s->sets[i].class = job->class;
+        s->sets[i].from_ms = job->started_ms;
+        s->sets[i].can_yield = xpd_run_yields(w, &s->sets[i].leaving);
         user->running++;
         user->used_s += (double)(spent > 0 ? spent : 0) / 1000;
     }
@@ -169,22 +173,26 @@ void xpd_dispatch(xpd_broker *b)
 {
     xpd_sched_set sets[XPD_SETS_MAX];
     xpd_sched s = {.sets = sets};
-    bool idle = false;
+    bool useful = false;
 
-    for (int i = 0; i < b->worker_count; i++)
-        idle = idle || (b->workers[i]->ready && !b->workers[i]->run);
-    if (!idle || b->stopping || !b->ready || b->queue.count == 0 ||
+    if (b->stopping || !b->ready || b->queue.count == 0 ||
         (!b->dispatch_due && xpd_now_ms() - b->dispatched_ms < STALE_MS))
         return;
+    for (int i = 0; i < b->worker_count; i++)
+        useful = useful || (b->workers[i]->ready && !b->workers[i]->run);
+    for (size_t i = 0; i < b->queue.count && !useful; i++)
+        useful = b->queue.items[i]->class == XPD_CLASS_LIVE; /* others may make room for it */
     b->dispatch_due = false;
     b->dispatched_ms = xpd_now_ms();
-    if (!run_scheduler(b, &s, false))
+    if (!useful || !run_scheduler(b, &s, false))
         return;
     for (size_t i = 0; i < s.job_count; i++) {
         if (s.jobs[i].pending == XPD_PENDING_NONE && s.jobs[i].taken)
             xpd_run_start(b->workers[__builtin_ctzll(s.jobs[i].taken)], s.jobs[i].context);
     }
     free(s.jobs);
+    for (uint64_t rest = s.yield; rest; rest &= rest - 1)
+        xpd_run_yield(b->workers[__builtin_ctzll(rest)]);
 }
 
 void xpd_dispatch_refresh(xpd_broker *b)

@@ -96,6 +96,8 @@ xpd_job *xpd_job_create(const json_t *doc, const json_t *resolved)
     job->modes = json_is_integer(modes) ? json_integer_value(modes) : 1;
     job->cpu_threads =
         json_integer_value(json_object_get(json_object_get(resolved, "devices"), "cpu_threads"));
+    const char *checkpoint = json_string_value(json_object_get(resolved, "checkpoint"));
+    job->checkpoint = !checkpoint || strcmp(checkpoint, "off") != 0;
     const char *class = json_string_value(json_object_get(resolved, "class"));
     if (!class || !xpd_class_find(&job->class, class)) /* of a version without classes */
         job->class = XPD_CLASS_NORMAL;

@@ -64,6 +64,8 @@ typedef struct xpd_job {
     xpd_waiting waiting;
     xpd_events *events; /* open log, or NULL */
     int readers;        /* streams on the log */
+    bool checkpoint;    /* it can go on from where it was stopped */
+    int yielded;        /* times that it made room, since the service started */
     bool active;        /* a reader or worker has it */
     bool removing;      /* its row is about to be deleted */
     bool removed;       /* out of the table */

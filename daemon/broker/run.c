@@ -14,8 +14,9 @@
 #include <string.h>
 
 #define DEATHS_MAX 2 /* workers that a job may take with it */
+#define YIELDS_MAX 3 /* times that it makes room for others */
 
-typedef enum stop_cause { GO_ON, CANCELLED, DEADLINE, SHUTDOWN } stop_cause;
+typedef enum stop_cause { GO_ON, CANCELLED, DEADLINE, SHUTDOWN, YIELD } stop_cause;
 
 typedef struct xpd_run xpd_run;
 struct xpd_run {
@@ -108,6 +109,10 @@ static void leave_stopped(xpd_run *run)
         break;
     case SHUTDOWN:
         leave(run, XPD_JOB_QUEUED, "shutdown", "the service stopped while the job ran");
+        break;
+    case YIELD:
+        run->job->yielded++;
+        leave(run, XPD_JOB_QUEUED, "preempted", "it made room for a live job and goes on later");
         break;
     case CANCELLED:
     case GO_ON:
@@ -466,6 +471,25 @@ void xpd_job_cancel(xpd_broker *b, xpd_job *job, const char *by)
     }
     snprintf(detail, sizeof detail, "cancelled by %s", by);
     xpd_job_move(b, job, XPD_JOB_CANCELLED, "cancelled", detail);
+}
+
+bool xpd_run_yields(const xpd_worker *w, bool *leaving)
+{
+    const xpd_run *run = w->run;
+    *leaving = run && run->stop == YIELD;
+    return run && run->stop == GO_ON && run->job->state == XPD_JOB_RUNNING &&
+           run->job->checkpoint && run->job->yielded < YIELDS_MAX &&
+           xpd_wall_ms() - run->job->started_ms >= run->b->config.min_run_s * 1000;
+}
+
+void xpd_run_yield(xpd_worker *w)
+{
+    if (!w->run || w->run->stop != GO_ON)
+        return;
+    w->run->stop = YIELD;
+    xpd_log(XPD_LOG_INFO, w->run->job->id, "makes room for a live job");
+    /* the worker saves the state and leaves, which ends the run; another takes its place */
+    xpd_worker_quit(w, w->child.b->config.drain_s * 1000);
 }
 
 void xpd_run_shutdown(xpd_broker *b)

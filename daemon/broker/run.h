@@ -16,6 +16,10 @@ void xpd_run_worker_died(struct xpd_worker *worker, const char *how);
 
 /* Cancels a job in any state; true when it will end or has ended. */
 void xpd_job_cancel(xpd_broker *b, xpd_job *job, const char *by);
+/* Whether the worker's job may make room; *leaving = it is about to. */
+bool xpd_run_yields(const struct xpd_worker *worker, bool *leaving);
+/* Its job goes back to the queue, with a checkpoint. */
+void xpd_run_yield(struct xpd_worker *worker);
 /* The service stops: the job goes back to the queue. */
 void xpd_run_shutdown(xpd_broker *b);
 int xpd_runs(const xpd_broker *b);                     /* how many */

@@ -232,14 +232,56 @@ static void foresee(placing *p, xpd_sched_job *job)
         job->start_ms = XPD_NEVER;
 }
 
+/* The set whose job is the first to yield, or -1. */
+static int first_to_yield(const xpd_sched *s, uint64_t sets)
+{
+    int best = -1;
+    for (int i = 0; i < s->set_count; i++) {
+        const xpd_sched_set *set = &s->sets[i], *other = best < 0 ? NULL : &s->sets[best];
+        if (!(sets >> i & 1) || !set->up || !set->busy || !set->can_yield || set->leaving ||
+            set->class < XPD_CLASS_BATCH)
+            continue;
+        if (!other || set->class > other->class ||
+            (set->class == other->class && set->from_ms > other->from_ms))
+            best = i;
+    }
+    return best;
+}
+
+static void make_room(xpd_sched *s, const placing *p, const xpd_sched_job *job)
+{
+    uint64_t room = p->free, chosen = 0;
+
+    for (int i = 0; i < s->set_count; i++) {
+        if (s->sets[i].up && s->sets[i].leaving)
+            room |= (uint64_t)1 << i;
+    }
+    while (count_sets(room & job->sets) < job->need) {
+        int at = first_to_yield(s, job->sets & ~room);
+        if (at < 0)
+            return; /* not enough: nobody is disturbed for nothing */
+        for (int i = 0; i < s->set_count; i++) {
+            if (s->sets[i].busy && s->sets[i].owner == s->sets[at].owner)
+                chosen |= (uint64_t)1 << i;
+        }
+        room |= chosen;
+    }
+    s->yield = chosen;
+}
+
 void xpd_sched_run(xpd_sched *s, xpd_sched_job *scratch, bool explain)
 {
     placing p;
 
     sort(s, scratch);
     look_at_sets(&p, s);
-    for (size_t i = 0; i < s->job_count && (explain || p.free); i++)
+    s->yield = 0;
+    for (size_t i = 0; i < s->job_count && (explain || p.free || !p.head); i++) {
+        bool head = p.head;
         place(s, &p, &s->jobs[i]);
+        if (!head && p.head && s->jobs[i].class == XPD_CLASS_LIVE)
+            make_room(s, &p, &s->jobs[i]);
+    }
     for (size_t i = 0; i < s->job_count && explain; i++)
         foresee(&p, &s->jobs[i]);
 }

@@ -12,7 +12,10 @@
  *
  * A job takes all its sets at once.  Only the first job that cannot start has a reservation: the
  * sets that it will get first, at the time when they are free.  A later job may start before it
- * when it ends by then or leaves those sets alone (EASY backfill). */
+ * when it ends by then or leaves those sets alone (EASY backfill).
+ *
+ * Only a live job sends others back to the queue, only those of batch and scavenger that may yield,
+ * and only when that is enough for it to start: scavenger first, then those that started last. */
 #ifndef XPD_SCHEDULE_H
 #define XPD_SCHEDULE_H
 
@@ -53,6 +56,11 @@ typedef struct xpd_sched_set {
     bool up;          /* in service */
     bool busy;        /* held by a job */
     int64_t until_ms; /* when that job ends, if it is known, else XPD_NEVER */
+    int64_t owner;    /* number of that job */
+    xpd_class class;  /* its class */
+    int64_t from_ms;  /* it runs since */
+    bool can_yield;   /* it may be sent back to the queue, and loses nothing by it */
+    bool leaving;     /* it has been told to */
 } xpd_sched_set;
 
 typedef struct xpd_sched_user {
@@ -89,6 +97,8 @@ typedef struct xpd_sched {
     xpd_sched_job *jobs; /* left in the order of starting: position = index + 1 */
     size_t job_count;
     int64_t running_max; /* jobs of one user at the same time; 0 = no limit */
+
+    uint64_t yield; /* answer: sets whose jobs are to go back to the queue for a live one */
 } xpd_sched;
 
 /* Decides what starts: pending is XPD_PENDING_NONE and `taken` says where.  With `explain` all

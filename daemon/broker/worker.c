@@ -235,7 +235,7 @@ int64_t xpd_worker_threads(const xpd_worker *w, int64_t wanted)
     return wanted > 0 && wanted < most ? wanted : most;
 }
 
-static void quit(xpd_worker *w, int64_t delay_ms)
+void xpd_worker_quit(xpd_worker *w, int64_t delay_ms)
 {
     xpd_timer_cancel(&w->restart);
     xpd_timer_cancel(&w->ping);
@@ -252,7 +252,7 @@ void xpd_workers_quit(xpd_broker *b, bool busy, int64_t delay_ms)
 {
     for (int i = 0; i < b->worker_count; i++) {
         if (!busy || b->workers[i]->run)
-            quit(b->workers[i], delay_ms);
+            xpd_worker_quit(b->workers[i], delay_ms);
     }
 }
 

@@ -30,6 +30,7 @@ bool xpd_workers_create(xpd_broker *b);
 void xpd_workers_destroy(xpd_broker *b);     /* after their processes ended */
 bool xpd_workers_alive(const xpd_broker *b); /* any */
 /* Lets them leave (busy: only those that run a job); SIGKILL when one has not within delay_ms. */
+void xpd_worker_quit(xpd_worker *worker, int64_t delay_ms);
 void xpd_workers_quit(xpd_broker *b, bool busy, int64_t delay_ms);
 int64_t xpd_workers_restarts(const xpd_broker *b);
 void xpd_workers_kill(xpd_broker *b);

@@ -150,6 +150,27 @@ def test_a_limit_of_running_jobs_makes_the_others_wait(make_daemon, slow_scan_fi
     assert api.finish(two["id"])["state"] == "succeeded"
 
 
+def test_a_live_job_has_a_batch_job_make_room_which_goes_on_with_the_same_bits(make_daemon, slow_scan_file, scan_file):
+    api = make_daemon("--min-run-s", "0").api
+    long = job_of(slow_scan_file, 400, **{"class": "batch"})
+    undisturbed = api.finish(api.submit(long)["id"])
+    victim = api.submit(long)
+    api.wait_for_iteration(victim["id"], 20)
+    normal = api.submit(job_of(scan_file))
+    assert api.show(normal["id"])["pending"]["reason"] == "devices-busy", "a normal job waits"
+    live = api.submit(job_of(scan_file, **{"class": "live"}))
+    done = api.finish(live["id"])
+    assert done["state"] == "succeeded"
+    resumed = api.finish(victim["id"])
+    assert resumed["state"] == "succeeded" and resumed["attempts"] == 0
+    assert done["finished"] < resumed["finished"]
+    events = api.events(victim["id"])
+    assert [e["reason"] for e in events if e["type"] == "state" and e["state"] == "queued"] == ["", "preempted"]
+    assert next(e["from_iter"] for e in events if e["type"] == "resumed") >= 20
+    assert resumed["result"]["data_error"] == undisturbed["result"]["data_error"]
+    api.finish(normal["id"])
+
+
 # ------------------------------------------------------------------------------------- verbs
 
 

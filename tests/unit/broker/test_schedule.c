@@ -187,6 +187,53 @@ static void sets_that_are_down_are_not_used_and_hold_nobody_else_up(void **state
     assert_int_equal(jobs[1].taken, 2);
 }
 
+static void occupied(scene *c, int set, xpd_class class, int64_t owner, int64_t minutes)
+{
+    hold(c, set, 100);
+    c->sets[set].class = class;
+    c->sets[set].owner = owner;
+    c->sets[set].from_ms = c->s.now_ms - minutes * MINUTE;
+    c->sets[set].can_yield = true;
+}
+
+static void only_a_live_job_makes_others_yield_and_the_least_first(void **state)
+{
+    scene *c = scene_of(4);
+    (void)state;
+    occupied(c, 0, XPD_CLASS_NORMAL, 11, 1);
+    occupied(c, 1, XPD_CLASS_BATCH, 12, 1);
+    occupied(c, 2, XPD_CLASS_SCAVENGER, 13, 9);
+    occupied(c, 3, XPD_CLASS_SCAVENGER, 14, 5);
+    add(c, XPD_CLASS_NORMAL, 0, 0, 0, 1, 1);
+    run(c);
+    assert_int_equal(c->s.yield, 0);
+    c->jobs[0].class = XPD_CLASS_LIVE;
+    run(c);
+    assert_int_equal(c->s.yield, 1 << 3);
+    c->jobs[0].need = 3;
+    run(c);
+    assert_int_equal(c->s.yield, 0xe);
+    c->jobs[0].need = 4; /* would not be enough */
+    run(c);
+    assert_int_equal(c->s.yield, 0);
+    c->jobs[0].need = 1;
+    c->sets[3].leaving = true; /* is enough already */
+    run(c);
+    assert_int_equal(c->s.yield, 0);
+}
+
+static void a_gang_yields_with_all_its_sets(void **state)
+{
+    scene *c = scene_of(3);
+    (void)state;
+    occupied(c, 0, XPD_CLASS_BATCH, 11, 1);
+    occupied(c, 1, XPD_CLASS_NORMAL, 12, 1);
+    occupied(c, 2, XPD_CLASS_BATCH, 11, 1);
+    add(c, XPD_CLASS_LIVE, 0, 0, 0, 1, 1)->sets = 1 << 2;
+    run(c);
+    assert_int_equal(c->s.yield, 0x5);
+}
+
 /* -------------------------------------------------------------------------------- simulation */
 
 typedef struct runner {
@@ -508,6 +555,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(nothing_is_promised_where_an_end_is_unknown),
         cmocka_unit_test(a_limit_of_a_user_holds_nobody_else_up),
         cmocka_unit_test(sets_that_are_down_are_not_used_and_hold_nobody_else_up),
+        cmocka_unit_test(only_a_live_job_makes_others_yield_and_the_least_first),
+        cmocka_unit_test(a_gang_yields_with_all_its_sets),
         cmocka_unit_test(random_jobs_keep_the_invariants),
         cmocka_unit_test(the_same_input_gives_the_same_schedule),
         cmocka_unit_test(users_that_always_wait_get_equal_shares),
