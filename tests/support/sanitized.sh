@@ -12,11 +12,7 @@ export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:detect_stack_use_after_retur
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
 
-# The emulation switches stacks, which the thread sanitizer takes for races.
-emulated=ON
-[ "$sanitizers" = thread ] && emulated=OFF
-
 cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DXPTYCHOD_WERROR=ON \
-    -DXPTYCHOD_TESTS=ON -DXPTYCHOD_SANITIZE="$sanitizers" -DXPTYCHOD_CUDA_EMU=$emulated >/dev/null
+    -DXPTYCHOD_TESTS=ON -DXPTYCHOD_SANITIZE="$sanitizers" >/dev/null
 cmake --build "$build" -j "$(nproc)" --target "$target" | tail -n 20
 ctest --test-dir "$build/tests/$folder" -j 2 --output-on-failure --no-tests=error
