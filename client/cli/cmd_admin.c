@@ -163,6 +163,10 @@ static void tell(const char *verb, const json_t *answer)
         fputc('\n', stdout);
     } else if (strcmp(verb, "reload") == 0) {
         puts("reloaded");
+    } else if (strcmp(verb, "db-check") == 0) {
+        fputs("the state: ", stdout);
+        cli_put(stdout, cli_member(answer, "text"), false);
+        fputc('\n', stdout);
     } else if (strcmp(verb, "dump") == 0) {
         printf("%lld lines are in the log\n", (long long)number(answer, "lines"));
     } else {
@@ -192,6 +196,8 @@ static int ask(const cli_args *args, const char *verb)
         code = cli_put_json(answer);
     else
         tell(verb, answer);
+    if (st == XPC_OK && code == CLI_OK && json_is_false(json_object_get(answer, "ok")))
+        code = CLI_FAILED;
     json_decref(answer);
     xpc_close(client);
     return code;
@@ -199,7 +205,7 @@ static int ask(const cli_args *args, const char *verb)
 
 int cmd_admin(const cli_args *args)
 {
-    static const char *const verbs[] = {"drain", "undrain", "reload", "dump"};
+    static const char *const verbs[] = {"drain", "undrain", "reload", "dump", "db-check"};
     const char *verb = args->operands[0];
     size_t i;
 
@@ -215,5 +221,6 @@ int cmd_admin(const cli_args *args)
                                  args->operands[1]);
             return ask(args, verb);
         }
-    return cli_usage(args->command, "'%.40s' is not drain, undrain, reload, dump or tokens", verb);
+    return cli_usage(args->command,
+                     "'%.40s' is not drain, undrain, reload, dump, db-check or tokens", verb);
 }

@@ -302,11 +302,11 @@ const cli_command cli_commands[] = {
      cmd_devices,
      NULL},
     {"admin",
-     "[OPTION...] drain|undrain|reload|dump|tokens new NAME",
+     "[OPTION...] drain|undrain|reload|dump|db-check|tokens new NAME",
      "Run the service: drain, reload, tokens",
      "drain: no new work is taken; returns when nothing runs any more. undrain: work is taken again. "
      "reload: configuration and tokens are read again, all or nothing. dump: the state of the "
-     "service goes to its log. These four use the admin socket, as root or the service's user. "
+     "service goes to its log. db-check: SQLite checks the whole state. These use the admin socket, as root or the service's user. "
      "tokens new: prints a token, once, and the line for the token file, which holds only the "
      "token's hash; the line counts after a reload.",
      "  xptycho admin drain --finish\n"

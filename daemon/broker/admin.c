@@ -122,6 +122,22 @@ void xpd_post_undrain(xpd_request *r)
     reply_drain(r);
 }
 
+/* ----------------------------------------------------------------------------------- db-check */
+
+static void checked(void *context, const char *text)
+{
+    bool ok = strcmp(text, "ok") == 0;
+    if (!ok)
+        xpd_log(XPD_LOG_ERROR, NULL, "the state is damaged: %s", text);
+    xpd_reply_json(context, MHD_HTTP_OK, json_pack("{s:b, s:o}", "ok", ok, "text", xpp_text(text)));
+}
+
+void xpd_post_db_check(xpd_request *r)
+{
+    xpd_request_wait(r);
+    xpd_store_check(r->b->store, checked, r);
+}
+
 /* --------------------------------------------------------------------------------------- dump */
 
 int xpd_dump(xpd_broker *b)

@@ -326,6 +326,7 @@ static bool open_state(service *s, xpd_error *err)
     snprintf(path, sizeof path, "%.*s/queue.db", PATH_MAX - 128, b->config.state_dir);
     if (!xpd_store_open(&b->store, path, err) || !xpd_jobs_load(b, err))
         return false;
+    xpd_store_observe(b->store, xpd_metrics_commit, &b->metrics);
     b->store_source =
         (xpd_source){.fd = xpd_store_fd(b->store), .ready = xpd_store_ready, .context = b};
     if (!xpd_loop_add(&b->loop, &b->store_source))

@@ -21,7 +21,7 @@ void xpd_metrics_init(xpd_metrics *m)
 {
     memset(m, 0, sizeof *m);
     m->queue_wait.bounds = m->job_run.bounds = long_times;
-    m->loop_lag.bounds = short_times;
+    m->loop_lag.bounds = m->commit.bounds = short_times;
     for (int i = 0; i <= XPD_METRIC_ROUTES_MAX; i++)
         m->route_time[i].bounds = short_times;
 }
@@ -33,6 +33,12 @@ void xpd_histogram_add(xpd_histogram *h, double seconds)
         i++;
     h->counts[i]++;
     h->sum += seconds;
+}
+
+void xpd_metrics_commit(void *metrics, double seconds)
+{
+    xpd_metrics *m = metrics;
+    xpd_histogram_add(&m->commit, seconds);
 }
 
 /* ---------------------------------------------------------------------------------- counting */
@@ -280,6 +286,8 @@ static void write_service(page *p, xpd_broker *b)
 
     family(p, "loop_lag_seconds", "histogram", "How long a turn of the event loop kept it busy.");
     histogram(p, "loop_lag_seconds", "", &b->metrics.loop_lag);
+    family(p, "db_commit_seconds", "histogram", "How long a commit of the state took.");
+    histogram(p, "db_commit_seconds", "", &b->metrics.commit);
     single(p, "state_disk_free_bytes", "gauge", "Free space of the disk of the state folder.",
            (double)xpd_disk_free(b));
     single(p, "draining", "gauge", "1 while no new work is taken.", b->draining || b->stopping);

@@ -41,7 +41,7 @@ typedef struct xpd_finished_series {
 
 typedef struct xpd_metrics {
     int64_t submitted, iterations, rate_limited, reloads, reloads_failed;
-    xpd_histogram queue_wait, job_run, loop_lag;
+    xpd_histogram queue_wait, job_run, loop_lag, commit;
     xpd_histogram route_time[XPD_METRIC_ROUTES_MAX + 1]; /* the last: no route matched */
     xpd_request_series requests[XPD_REQUEST_SERIES_MAX];
     int request_count;
@@ -59,6 +59,7 @@ struct xpd_job;
 struct xpd_request;
 
 void xpd_metrics_init(xpd_metrics *m);
+void xpd_metrics_commit(void *metrics, double seconds); /* for xpd_store_observe */
 void xpd_histogram_add(xpd_histogram *h, double seconds);
 /* A job of that state had another before (NULL = it is new). */
 void xpd_metrics_job(struct xpd_broker *b, const struct xpd_job *job, const char *before);

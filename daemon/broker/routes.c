@@ -36,6 +36,7 @@ const xpd_route xpd_routes[] = {
     {"POST", "/admin/undrain", {NULL}, xpd_post_undrain},
     {"POST", "/admin/reload", {NULL}, xpd_post_reload},
     {"POST", "/admin/dump", {NULL}, xpd_post_dump},
+    {"POST", "/admin/db-check", {NULL}, xpd_post_db_check},
 };
 const size_t xpd_route_count = sizeof xpd_routes / sizeof *xpd_routes;
 _Static_assert(sizeof xpd_routes / sizeof *xpd_routes <= XPD_METRIC_ROUTES_MAX, "metrics");

@@ -55,5 +55,6 @@ void xpd_post_drain(xpd_request *r);
 void xpd_post_undrain(xpd_request *r);
 void xpd_post_reload(xpd_request *r);
 void xpd_post_dump(xpd_request *r);
+void xpd_post_db_check(xpd_request *r);
 
 #endif

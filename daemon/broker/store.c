@@ -20,10 +20,13 @@
 
 typedef struct op {
     struct op *next;
-    enum { PUT, DELETE, NOTE } kind;
+    enum { PUT, DELETE, NOTE, CHECK } kind;
     xpd_row *row;             /* PUT */
     char id[XPP_JOB_ID_SIZE]; /* DELETE */
     xpd_note note;            /* NOTE */
+    xpd_store_told told;      /* CHECK */
+    char text[256];           /* CHECK: what came of it */
+    double seconds;           /* of the commit, in the first of a batch; else -1 */
     xpd_store_done done;
     void *context;
     xpd_store_result result;
@@ -45,7 +48,9 @@ struct xpd_store {
     pthread_cond_t wake;
     op_list waiting, finished;
     bool stop;
-    int64_t outstanding; /* loop thread only */
+    int64_t outstanding; /* loop thread only, as are the next two */
+    void (*took)(void *context, double seconds);
+    void *took_context;
 };
 
 static const char put_sql[] =
@@ -282,6 +287,8 @@ static int execute(xpd_store *store, const op *o)
 {
     sqlite3_stmt *s = o->kind == PUT ? store->put : o->kind == NOTE ? store->note : store->del;
 
+    if (o->kind == CHECK)
+        return SQLITE_OK;
     if (o->kind == PUT)
         bind_row(s, o->row);
     else if (o->kind == NOTE)
@@ -343,6 +350,18 @@ static xpd_store_result write_batch(xpd_store *store, op *first)
     return result;
 }
 
+static void check_file(xpd_store *store, op *o)
+{
+    sqlite3_stmt *s = NULL;
+    const char *text = NULL;
+
+    if (sqlite3_prepare_v2(store->db, "PRAGMA integrity_check(1)", -1, &s, NULL) == SQLITE_OK &&
+        sqlite3_step(s) == SQLITE_ROW)
+        text = (const char *)sqlite3_column_text(s, 0);
+    snprintf(o->text, sizeof o->text, "%s", text ? text : sqlite3_errmsg(store->db));
+    sqlite3_finalize(s);
+}
+
 static void *store_thread(void *context)
 {
     xpd_store *store = context;
@@ -358,10 +377,15 @@ static void *store_thread(void *context)
         store->waiting.last = &store->waiting.first;
         pthread_mutex_unlock(&store->lock);
 
+        int64_t began = xpd_now_ms();
         xpd_store_result result = write_batch(store, batch);
+        double seconds = (double)(xpd_now_ms() - began) / 1000;
         op **end = &batch;
         for (op *o = batch; o; o = o->next) {
             o->result = result;
+            o->seconds = o == batch ? seconds : -1;
+            if (o->kind == CHECK)
+                check_file(store, o);
             end = &o->next;
         }
 
@@ -416,8 +440,12 @@ void xpd_store_collect(xpd_store *store)
         op *o = list;
         list = o->next;
         store->outstanding--;
+        if (store->took && o->seconds >= 0)
+            store->took(store->took_context, o->seconds);
         if (o->done)
             o->done(o->context, o->result);
+        if (o->told)
+            o->told(o->context, o->text);
         xpd_row_free(o->row);
         free(o);
     }
@@ -472,6 +500,25 @@ void xpd_store_note(xpd_store *store, const xpd_note *note)
     o->kind = NOTE;
     o->note = *note;
     hand_over(store, o);
+}
+
+void xpd_store_check(xpd_store *store, xpd_store_told told, void *context)
+{
+    op *o = calloc(1, sizeof *o);
+    if (!o) {
+        told(context, "memory is exhausted");
+        return;
+    }
+    o->kind = CHECK;
+    o->told = told;
+    o->context = context;
+    hand_over(store, o);
+}
+
+void xpd_store_observe(xpd_store *store, void (*took)(void *context, double seconds), void *context)
+{
+    store->took = took;
+    store->took_context = context;
 }
 
 struct sqlite3 *xpd_store_database(xpd_store *store)

@@ -72,6 +72,13 @@ void xpd_store_collect(xpd_store *store);    /* runs the callbacks of what is do
 bool xpd_store_idle(const xpd_store *store); /* nothing handed over is without its callback */
 /* Insert or replace; takes the row.  done may be NULL. */
 void xpd_store_put(xpd_store *store, xpd_row *row, xpd_store_done done, void *context);
+/* SQLite's own check of the whole file, while changes wait: "ok", or the first thing that is wrong.
+ */
+typedef void (*xpd_store_told)(void *context, const char *text);
+void xpd_store_check(xpd_store *store, xpd_store_told told, void *context);
+/* Calls back with the seconds of each commit; loop thread, NULL = nobody wants to know. */
+void xpd_store_observe(xpd_store *store, void (*took)(void *context, double seconds),
+                       void *context);
 void xpd_store_delete(xpd_store *store, const char *id, xpd_store_done done, void *context);
 /* Insert or replace by key; nobody is told, and it may be lost when the disk is full. */
 void xpd_store_note(xpd_store *store, const xpd_note *note);

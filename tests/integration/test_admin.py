@@ -164,6 +164,8 @@ def test_the_verbs_of_the_command(make_system, slow_scan_file):  # noqa: F811
     assert daemon.api_of("ada").show(job)["state"] == "succeeded"
     assert xptycho("undrain", "--server", daemon.ready["admin"]).stdout == "taking work: 0 running, 0 waiting\n"
     assert json.loads(xptycho("dump", "--json", "--server", daemon.runtime).stdout)["lines"] >= 3
+    checked = xptycho("db-check", "--server", daemon.runtime)
+    assert (checked.returncode, checked.stdout) == (0, "the state: ok\n")
     daemon.tokens.write_text("broken\n")
     refused = xptycho("reload", "--server", daemon.runtime)
     assert refused.returncode == 3 and "line 1" in refused.stderr
@@ -207,6 +209,7 @@ def test_metrics_count_what_happened_and_name_nobody(make_system, scan_file):  #
     assert found['xptycho_gpu_memory_bytes{gpu="cpu",kind="total"}'] > 0
     assert found['xptycho_stream_closed_total{reason="end"}'] == 1
     assert found["xptycho_worker_restarts_total"] == 0 and found["xptycho_event_subscribers"] == 0
+    assert found["xptycho_db_commit_seconds_count"] >= 3, "submitted, started, ended"
     assert found["xptycho_state_disk_free_bytes"] > 0 and found["xptycho_loop_lag_seconds_count"] > 0
     assert any(name.startswith('xptycho_build_info{version="') and value == 1 for name, value in found.items())
     for word in (job, "secret", str(ADA), "ada", scan_file):
