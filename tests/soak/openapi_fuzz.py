@@ -1,0 +1,49 @@
+"""Test 16: requests made from openapi.json, valid and mutated, against a running daemon.
+
+Passes when no answer is a 5xx beyond the documented refusals, none is undocumented in status, type or body, and the
+daemon still answers and stops with status 0.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+
+import xptychod  # noqa: E402
+
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+
+
+def main():
+    program, cases = sys.argv[1], int(sys.argv[2])
+    document = json.loads((HERE.parents[1] / "protocol/openapi.json").read_text())
+    operations = sum(method in ("get", "post", "patch", "put", "delete") for path, item in document["paths"].items()
+                     if path.startswith("/v1/") for method in item)
+    each = -(-cases // operations)
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = xptychod.Daemon(pathlib.Path(folder) / "d", "--queue-max", "100000", "--queue-user-max", "100000")
+        try:
+            daemon.start()
+            token = pathlib.Path(daemon.ready["token_file"]).read_text().strip()
+            done = subprocess.run(
+                [program, "run", str(HERE.parents[1] / "protocol/openapi.json"), "--base-url", daemon.ready["http"],
+                 "--header", f"Authorization: Bearer {token}", "--checks", CHECKS, "--include-path-regex", "^/v1/",
+                 "--data-generation-method", "all", "--hypothesis-max-examples", str(each), "--experimental", "openapi-3.1",
+                 "--hypothesis-suppress-health-check", "all", "--hypothesis-database", "none", "--request-timeout", "40000",
+                 "--hypothesis-deadline", "60000"],
+                env={**os.environ, "SCHEMATHESIS_HOOKS": "openapi_hooks", "PYTHONPATH": str(HERE)}, check=False)
+            assert daemon.admin.get("/livez").status == 200, "the daemon is gone"
+            daemon.stop()
+            print(f"{operations} operations, at most {each} cases each and way; schemathesis left with {done.returncode}")
+            return done.returncode
+        finally:
+            print(daemon.log_tail(5))
+            daemon.clean_up()
+
+
+sys.exit(main())
