@@ -90,6 +90,9 @@ def test_every_source_belongs_to_an_area(sources):
     assert [name for name in sources if area_of(name) is None] == []
 
 
+BELOW = "engine/backend/util.h"  # the error jump and heap memory, for the whole engine
+
+
 def test_no_include_points_back(sources):
     wrong, seen = [], 0
     for name in sources:
@@ -98,6 +101,8 @@ def test_no_include_points_back(sources):
             header = find_header(name, wanted, sources) if quote == '"' or wanted.startswith("xptychod/") else None
             if header:
                 seen += 1
+                if header == BELOW and area.startswith("engine/"):
+                    continue
                 if area_of(header) != area and area_of(header) not in ALLOWED.get(area, ()):
                     wrong.append(f"{name} includes {header}")
     assert seen > 100, "the includes are really found"

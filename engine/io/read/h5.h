@@ -6,14 +6,9 @@
 
 #include "io/read/read.h"
 
-#include <hdf5.h>
+#include "backend/util.h"
 
-#define XPE_TRY(call)                                                                              \
-    do {                                                                                           \
-        st = (call);                                                                               \
-        if (st != XPE_OK)                                                                          \
-            goto done;                                                                             \
-    } while (0)
+#include <hdf5.h>
 
 #define XPE_ATTR_BYTES_MAX 65536
 
