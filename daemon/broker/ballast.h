@@ -10,5 +10,9 @@
 void xpd_ballast_make(xpd_broker *b);
 /* Gives its room back; the name goes too. */
 void xpd_ballast_drop(xpd_broker *b);
+/* The same because the disk is full: what it gave is for jobs that run, not for new ones. */
+bool xpd_ballast_give(xpd_broker *b); /* whether it was there */
+/* Free bytes of the state folder below which no job is accepted. */
+int64_t xpd_ballast_needed(const xpd_broker *b);
 
 #endif

@@ -20,7 +20,7 @@
 
 #define LOG_TEXT_MAX (16 << 20) /* bytes of a job's log.txt */
 #define PRUNE_AT_ONCE 32
-#define TEND_MS 30000
+#define TEND_MS 5000
 
 void xpd_job_path(char *out, size_t size, const xpd_broker *b, const char *id, const char *file)
 {
@@ -217,8 +217,7 @@ static void committed(void *context, xpd_store_result result)
                     "the disk of '%s' is full; the change is kept in memory and tried again",
                     b->config.state_dir);
         b->state_full = true;
-        bool had_ballast = b->ballast >= 0;
-        xpd_ballast_drop(b);
+        bool had_ballast = xpd_ballast_give(b);
         c->job->dirty = true;
         b->store_retry.fire = retry_commits;
         b->store_retry.context = b;

@@ -1,4 +1,5 @@
 /* The queue and the devices behind it: order and reasons, limits, hold, release, changes. */
+#include "ballast.h"
 #include "dispatch.h"
 #include "life.h"
 #include "log.h"
@@ -128,16 +129,15 @@ void xpd_get_limits(xpd_request *r)
         const xpd_job *job = xpd_run_job(b->workers[i]);
         running += job && job->uid == uid;
     }
-    xpd_reply_json(r, MHD_HTTP_OK,
-                   json_pack("{s:o, s:o, s:o, s:{s:I, s:I}, s:f, s:I, s:I}", "queued_user",
-                             limit(b->config.queue_user_max, waiting), "queued",
-                             limit(b->config.queue_max, (int64_t)(b->queue.count + b->held.count)),
-                             "running_user", limit(b->config.running_user_max, running), "disk",
-                             "free_bytes", (json_int_t)xpd_disk_free(b), "required_bytes",
-                             (json_int_t)(b->config.low_disk_mib << 20), "used_seconds",
-                             xpd_history_used(&b->history, uid, xpd_wall_ms()), "body_bytes",
-                             (json_int_t)XPP_BODY_MAX, "metadata_bytes",
-                             (json_int_t)XPP_METADATA_MAX));
+    xpd_reply_json(
+        r, MHD_HTTP_OK,
+        json_pack("{s:o, s:o, s:o, s:{s:I, s:I}, s:f, s:I, s:I}", "queued_user",
+                  limit(b->config.queue_user_max, waiting), "queued",
+                  limit(b->config.queue_max, (int64_t)(b->queue.count + b->held.count)),
+                  "running_user", limit(b->config.running_user_max, running), "disk", "free_bytes",
+                  (json_int_t)xpd_disk_free(b), "required_bytes", (json_int_t)xpd_ballast_needed(b),
+                  "used_seconds", xpd_history_used(&b->history, uid, xpd_wall_ms()), "body_bytes",
+                  (json_int_t)XPP_BODY_MAX, "metadata_bytes", (json_int_t)XPP_METADATA_MAX));
 }
 
 /* ------------------------------------------------------------------------------ hold, release */

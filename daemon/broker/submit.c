@@ -3,6 +3,7 @@
  * nothing. */
 #include "submit.h"
 
+#include "ballast.h"
 #include "dispatch.h"
 #include "life.h"
 #include "log.h"
@@ -249,13 +250,15 @@ static bool check_output(const xpd_submission *s, xpd_error *err)
 
 static bool check_room(xpd_broker *b, const xpd_caller *caller, xpd_error *err)
 {
-    int64_t need = b->config.low_disk_mib << 20, available = xpd_disk_free(b);
+    if (b->ballast_given)
+        xpd_ballast_make(b); /* at once where there is room again */
+    int64_t need = xpd_ballast_needed(b), available = xpd_disk_free(b);
 
     if (b->stopping || b->draining)
         return xpd_fail(err, XPP_FAULT_DRAINING, "",
                         b->stopping ? "the service is stopping"
                                     : "the service is drained and takes no new jobs");
-    if (available < need || b->state_full) {
+    if (available < need || b->ballast_given || b->state_full) {
         xpd_fail(err, XPP_FAULT_LOW_DISK, "",
                  "the state folder has %lld MiB free; %lld MiB are kept for running jobs",
                  (long long)(available >> 20), (long long)(need >> 20));

@@ -1,8 +1,10 @@
 """The queue: order, reasons, two jobs side by side, hold and release, changes, limits, fair turns, upgrades."""
 
 import contextlib
+import os
 import pathlib
 import sqlite3
+import subprocess
 import time
 
 import pytest
@@ -294,3 +296,54 @@ def test_the_ballast_is_there_while_the_service_is(make_daemon):
     assert ballast.stat().st_blocks * 512 >= 8 << 20
     daemon.stop()
     assert not ballast.exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """24 MiB, which nobody else fills."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", folder], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"no file system of a few megabytes: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(path):
+    with open(path, "wb", buffering=0) as file:
+        with contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 16))
+        with contextlib.suppress(OSError):
+            while True:
+                file.write(b"0")
+
+
+def test_on_a_full_disk_what_runs_ends_and_freed_space_restores_service(make_daemon, small_disk, slow_scan_file, scan_file):
+    state = small_disk / "state"
+    daemon = make_daemon("--ballast-mib", "4", "--low-disk-mib", "2", "--state-dir", str(state))
+    api = daemon.api
+    job = api.submit(endless(slow_scan_file))
+    api.wait_for_iteration(job["id"], 2)
+    waiting = [api.submit(job_of(scan_file))["id"] for _ in range(40)]
+    assert (state / "ballast").stat().st_blocks * 512 >= 4 << 20
+    fill(small_disk / "filler")
+    assert os.statvfs(small_disk).f_bavail == 0
+    refused = api.post("/v1/jobs", job_of(scan_file))
+    assert refused.status == 507, refused
+    assert refused.json()["free_bytes"] < refused.json()["required_bytes"] == 2 << 20
+    for job_id in waiting:  # many changes of state, more than the room that the files have left
+        assert api.post(f"/v1/jobs/{job_id}/cancel").status in (200, 202)
+        assert api.finish(job_id)["state"] == "cancelled"
+    assert cancel(api, job)[0]["state"] == "cancelled", "the running job ended"
+    assert api.get("/v1/jobs?limit=200").status == 200
+    assert api.post("/v1/jobs", job_of(scan_file)).status == 507
+    (small_disk / "filler").unlink()
+    assert api.finish(api.submit(job_of(scan_file))["id"])["state"] == "succeeded", "without a restart"
+    xptychod.wait_until(lambda: (state / "ballast").exists(), "the ballast is there again")
+    daemon.kill()
+    daemon.start()
+    assert daemon.api.show(job["id"])["state"] == "cancelled"
+    assert {daemon.api.show(job_id)["state"] for job_id in waiting} == {"cancelled"}
+    daemon.stop()
