@@ -144,8 +144,7 @@ static int follow_folder(const cli_args *args, const char *folder)
 
     (void)snprintf(path, sizeof(path), "%s/slurm-id", folder);
     file = fopen(path, "re");
-    if (!slurm_task_init(&f.task, folder, -1) || !file ||
-        fscanf(file, "%23[0-9]", f.id) != 1) {
+    if (!slurm_task_init(&f.task, folder, -1) || !file || fscanf(file, "%23[0-9]", f.id) != 1) {
         cli_warn("'%s' is no folder of a Slurm job: it has no slurm-id", folder);
         goto done;
     }

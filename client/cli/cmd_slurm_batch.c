@@ -155,8 +155,8 @@ static int fill(arguments *a, const slurm_batch *batch)
         const char *name, *option;
     } plain[] = {{"partition", "--partition="}, {"gres", "--gres="}, {"time", "--time="}};
     const cli_args *args = batch->args;
-    json_int_t threads = json_integer_value(
-        json_object_get(json_object_get(batch->doc, "devices"), "cpu_threads"));
+    json_int_t threads =
+        json_integer_value(json_object_get(json_object_get(batch->doc, "devices"), "cpu_threads"));
     char name[64], text[64];
     int i;
 
@@ -168,7 +168,8 @@ static int fill(arguments *a, const slurm_batch *batch)
     if (!a->failed) { /* the file beside the job's others */
         char *whole = NULL;
 
-        if (asprintf(&whole, "%s%s/slurm.log", a->argv[a->count - 1], batch->tasks ? "/%a" : "") < 0)
+        if (asprintf(&whole, "%s%s/slurm.log", a->argv[a->count - 1], batch->tasks ? "/%a" : "") <
+            0)
             return CLI_UNEXPECTED;
         free(a->argv[a->count - 1]);
         a->argv[a->count - 1] = whole;
@@ -286,7 +287,8 @@ static bool put_file(const char *folder, const char *name, const char *text)
     return good;
 }
 
-/* Slurm keeps the environment of a job where its administrators can read it; no token goes there. */
+/* Slurm keeps the environment of a job where its administrators can read it; no token goes there.
+ */
 static char **environment(void)
 {
     size_t count = 0, used = 0, i;

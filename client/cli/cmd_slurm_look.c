@@ -109,7 +109,8 @@ static char *ask(const char *const *argv, bool *good)
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
             continue;
         *good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-        if (fstat(out, &st) == 0 && st.st_size < (64 << 20) && (text = malloc((size_t)st.st_size + 1))) {
+        if (fstat(out, &st) == 0 && st.st_size < (64 << 20) &&
+            (text = malloc((size_t)st.st_size + 1))) {
             ssize_t length = pread(out, text, (size_t)st.st_size, 0);
             text[length > 0 ? length : 0] = '\0';
         }
@@ -153,8 +154,7 @@ static void read_lines(slurm_poll *p, char *text)
             index = strtol(end + 1, &end, 10);
         else if (p->array)
             continue;
-        if (end != bar || index < 0 || index >= p->count ||
-            p->tasks[index].phase != SLURM_UNKNOWN)
+        if (end != bar || index < 0 || index >= p->count || p->tasks[index].phase != SLURM_UNKNOWN)
             continue;
         (void)snprintf(p->tasks[index].state, sizeof(p->tasks[index].state), "%.*s",
                        (int)strcspn(bar + 1, " |"), bar + 1);
@@ -164,10 +164,11 @@ static void read_lines(slurm_poll *p, char *text)
 
 static void ask_slurm(slurm_poll *p)
 {
-    const char *const squeue[] = {"squeue", "--noheader", "--array", "--states=all", "--format=%i|%T",
-                                  "--jobs", p->id, NULL};
-    const char *const sacct[] = {"sacct", "--noheader", "--parsable2", "--allocations",
-                                 "--format=JobID,State", "--jobs", p->id, NULL};
+    const char *const squeue[] = {"squeue",         "--noheader", "--array", "--states=all",
+                                  "--format=%i|%T", "--jobs",     p->id,     NULL};
+    const char *const sacct[] = {
+        "sacct",  "--noheader", "--parsable2", "--allocations", "--format=JobID,State",
+        "--jobs", p->id,        NULL};
     bool good, unknown, missing = false;
     char *text = ask(squeue, &good);
     int i;

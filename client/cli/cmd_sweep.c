@@ -180,8 +180,8 @@ static int put_table(const sweep *s)
         const row *r = &s->rows[i];
         const char *scan = cli_member(json_object_get(r->doc, "scan"), "path");
         char number[16];
-        const char *cells[] = {number, r->id[0] ? r->id : "-", r->state, r->error[0] ? r->error : "-",
-                               scan};
+        const char *cells[] = {number, r->id[0] ? r->id : "-", r->state,
+                               r->error[0] ? r->error : "-", scan};
 
         (void)snprintf(number, sizeof(number), "%d", i);
         if (json)

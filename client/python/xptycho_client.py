@@ -477,7 +477,8 @@ class Client:
         with zmq.Context() as context, context.socket(zmq.SUB) as sub:
             sub.setsockopt(zmq.LINGER, 0)
             sub.setsockopt(zmq.RCVTIMEO, 5000)  # a running job says something every 2 s
-            for wanted in (b"welcome", topic):
+            # The second topic shows the right to the first; the token goes no further than the bridge.
+            for wanted in (b"welcome", topic, *([topic + self._token.encode()] if self._token else [])):
                 sub.setsockopt(zmq.SUBSCRIBE, wanted)
             if configure:
                 configure(sub)

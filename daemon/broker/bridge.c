@@ -40,17 +40,23 @@ static void start(void *context)
     xpd_error err = XPD_ERROR_INIT;
 
     snprintf(broker, sizeof broker, "unix:%s", xpd_http_unix_path(b->http));
-    const char *arguments[] = {"--broker",
-                               broker,
-                               "--router",
-                               b->config.zmq_router,
-                               "--pub",
-                               b->config.zmq_pub,
-                               "--ready-file",
-                               bridge->ready_file,
-                               b->config.user ? "--token-file" : NULL,
-                               b->config.token_file,
-                               NULL};
+    const char *arguments[16] = {
+        "--broker",        broker,         "--router",        b->config.zmq_router, "--pub",
+        b->config.zmq_pub, "--ready-file", bridge->ready_file};
+    const char *token = b->config.zmq_token_file ? b->config.zmq_token_file
+                        : b->config.user         ? b->config.token_file
+                                                 : NULL;
+    size_t count = 8;
+    if (token) {
+        arguments[count++] = "--token-file";
+        arguments[count++] = token;
+    }
+    if (b->config.zmq_curve_secret) {
+        arguments[count++] = "--curve-secret";
+        arguments[count++] = b->config.zmq_curve_secret;
+        arguments[count++] = "--curve-keys";
+        arguments[count++] = b->config.zmq_curve_keys;
+    }
     unlink(bridge->ready_file);
     bridge->started_ms = xpd_now_ms();
     if (!xpd_child_start(&bridge->child, b->config.zmq_program, arguments, false, 200, &err)) {

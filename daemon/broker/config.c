@@ -108,6 +108,12 @@ static const option options[] = {
      "ZeroMQ address of progress, for instance tcp://127.0.0.1:5571"},
     {"zmq", "program", "zmq-program", PATH, AT(zmq_program), 0, 0, NULL,
      "the ZeroMQ front end (default: xptycho-zmq beside this program)"},
+    {"zmq", "token_file", "zmq-token-file", PATH, AT(zmq_token_file), 0, 0, NULL,
+     "token with which progress is read, of scope admin for everybody's jobs (--user: the own one)"},
+    {"zmq", "curve_secret", "zmq-curve-secret", PATH, AT(zmq_curve_secret), 0, 0, NULL,
+     "secret key of the ZeroMQ front end: tcp:// speaks CURVE, and may leave this machine"},
+    {"zmq", "curve_keys", "zmq-curve-keys", PATH, AT(zmq_curve_keys), 0, 0, NULL,
+     "who may connect by CURVE: lines of a public key and a user"},
 };
 #define OPTION_COUNT (sizeof options / sizeof *options)
 
@@ -525,6 +531,9 @@ bool xpd_config_finish(xpd_config *config, xpd_error *err)
     if ((config->zmq_router == NULL) != (config->zmq_pub == NULL))
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
                         "zmq.router and zmq.pub must be given together");
+    if ((config->zmq_curve_secret == NULL) != (config->zmq_curve_keys == NULL))
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                        "zmq.curve_secret and zmq.curve_keys must be given together");
     return true;
 }
 

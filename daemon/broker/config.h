@@ -52,6 +52,7 @@ typedef struct xpd_config {
         burst; /* changing requests of one user, a second and at once; rate 0 = no limit */
 
     char *zmq_router, *zmq_pub;
+    char *zmq_token_file, *zmq_curve_secret, *zmq_curve_keys; /* NULL = none */
 } xpd_config;
 
 typedef enum xpd_config_result {

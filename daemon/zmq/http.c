@@ -2,6 +2,7 @@
 #include "http.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static size_t on_data(char *data, size_t size, size_t count, void *user)
@@ -100,4 +101,56 @@ long xpd_http_status(const xpd_http *http)
     if (http->easy)
         curl_easy_getinfo(http->easy, CURLINFO_RESPONSE_CODE, &status);
     return status;
+}
+
+/* ---------------------------------------------------------------------------- one document */
+
+#define FETCH_MAX (1u << 20)
+#define FETCH_S 5
+
+typedef struct fetch {
+    char *text;
+    size_t size;
+} fetch;
+
+static bool on_fetched(void *user, const char *data, size_t size)
+{
+    fetch *f = user;
+    char *text = f->size + size <= FETCH_MAX ? realloc(f->text, f->size + size) : NULL;
+
+    if (!text)
+        return false;
+    memcpy(text + f->size, data, size);
+    f->text = text;
+    f->size += size;
+    return true;
+}
+
+json_t *xpd_http_fetch(const char *socket, const char *path, const char *token)
+{
+    CURLM *multi = curl_multi_init();
+    fetch f = {0};
+    json_t *doc = NULL;
+    xpd_http http;
+    int running = 1;
+
+    if (multi && xpd_http_open(&http, multi,
+                               &(xpd_http_request){.socket = socket,
+                                                   .method = "GET",
+                                                   .path = path,
+                                                   .token = token,
+                                                   .accept = "application/json",
+                                                   .timeout_s = FETCH_S},
+                               on_fetched, &f)) {
+        while (curl_multi_perform(multi, &running) == CURLM_OK && running > 0)
+            if (curl_multi_poll(multi, NULL, 0, 1000, NULL) != CURLM_OK)
+                break;
+        if (running == 0 && xpd_http_status(&http) == 200)
+            doc = json_loadb(f.text ? f.text : "", f.size, 0, NULL);
+        xpd_http_close(&http, multi);
+    }
+    if (multi)
+        curl_multi_cleanup(multi);
+    free(f.text);
+    return doc;
 }

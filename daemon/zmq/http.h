@@ -4,6 +4,7 @@
 #define XPD_ZMQ_HTTP_H
 
 #include <curl/curl.h>
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -36,5 +37,8 @@ bool xpd_http_open(xpd_http *out, CURLM *multi, const xpd_http_request *request,
 /* Also stops a transfer that is not over. */
 void xpd_http_close(xpd_http *http, CURLM *multi);
 long xpd_http_status(const xpd_http *http); /* 0 = none yet */
+
+/* A small JSON document, waited for at most a few seconds; NULL where the status is not 200. */
+json_t *xpd_http_fetch(const char *socket, const char *path, const char *token);
 
 #endif

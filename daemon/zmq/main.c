@@ -21,8 +21,10 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "curve.h"
 #include "progress.h"
 #include "router.h"
+#include "zap.h"
 
 #include "xptychod/protocol.h"
 
@@ -35,7 +37,7 @@ static const char help[] =
     "\n"
     "Answers ZeroMQ requests (ROUTER) by calls of the broker's HTTP API and publishes the progress "
     "of\n"
-    "jobs (XPUB). Without encryption of its own it binds to ipc:// and loopback addresses only.\n"
+    "jobs (XPUB). Beyond ipc:// and loopback addresses it binds with CURVE only.\n"
     "\n"
     "  --broker unix:PATH    the broker's socket\n"
     "  --router ADDRESS      requests, for instance tcp://127.0.0.1:5570; port * lets the system "
@@ -45,6 +47,10 @@ static const char help[] =
     "user\n"
     "  --ready-file FILE     written when both sockets are bound: {\"zmq_router\", \"zmq_pub\", "
     "\"pid\"}\n"
+    "  --curve-secret FILE   the bridge's secret key; tcp:// then speaks CURVE and nothing else\n"
+    "  --curve-keys FILE     who may connect: lines of a public key and the user that it stands "
+    "for\n"
+    "  --make-curve-key FILE writes a new secret key to FILE, prints the public one and ends\n"
     "  --version\n"
     "  --help\n"
     "\n"
@@ -53,7 +59,14 @@ static const char help[] =
 
 typedef struct options {
     const char *broker, *router, *pub, *token_file, *ready_file;
+    const char *curve_secret, *curve_keys;
+    char secret[XPD_CURVE_KEY_SIZE], public_key[XPD_CURVE_KEY_SIZE]; /* "" = no CURVE */
 } options;
+
+static const char *secret_of(const options *o)
+{
+    return o->secret[0] ? o->secret : NULL;
+}
 
 /* What the XPUB thread is given, and what it reports. */
 typedef struct publisher {
@@ -78,8 +91,8 @@ static void *publisher_main(void *argument)
 {
     publisher *p = argument;
     const options *o = p->options;
-    xpd_progress *progress = xpd_progress_open(p->context, o->pub, o->broker, o->token_file,
-                                               p->endpoint, sizeof p->endpoint);
+    xpd_progress *progress = xpd_progress_open(p->context, o->pub, secret_of(o), o->broker,
+                                               o->token_file, p->endpoint, sizeof p->endpoint);
 
     if (!progress) {
         p->failed = errno;
@@ -94,7 +107,7 @@ static void *publisher_main(void *argument)
     return NULL;
 }
 
-/* ipc:// and loopback: nothing here is encrypted, and whoever subscribes sees everything. */
+/* What does not leave this machine, and so needs no CURVE. */
 static bool is_local(const char *address)
 {
     static const char *const prefixes[] = {"ipc://", "tcp://127.",
@@ -106,11 +119,12 @@ static bool is_local(const char *address)
     return false;
 }
 
-static bool write_ready(const char *path, const char *router, const char *pub)
+static bool write_ready(const char *path, const char *router, const char *pub,
+                        const char *public_key)
 {
     char beside[4096];
-    json_t *ready =
-        json_pack("{s:s, s:s, s:i}", "zmq_router", router, "zmq_pub", pub, "pid", (int)getpid());
+    json_t *ready = json_pack("{s:s, s:s, s:i, s:s*}", "zmq_router", router, "zmq_pub", pub, "pid",
+                              (int)getpid(), "curve_public", public_key[0] ? public_key : NULL);
     bool good = ready && snprintf(beside, sizeof beside, "%s.%d.partial", path, (int)getpid()) <
                              (int)sizeof beside;
 
@@ -129,6 +143,9 @@ static int read_options(options *o, int argc, char **argv, bool *done)
                                           {"pub", required_argument, NULL, 'p'},
                                           {"token-file", required_argument, NULL, 't'},
                                           {"ready-file", required_argument, NULL, 'f'},
+                                          {"curve-secret", required_argument, NULL, 'S'},
+                                          {"curve-keys", required_argument, NULL, 'K'},
+                                          {"make-curve-key", required_argument, NULL, 'M'},
                                           {"version", no_argument, NULL, 'v'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
@@ -152,6 +169,17 @@ static int read_options(options *o, int argc, char **argv, bool *done)
         case 'f':
             o->ready_file = optarg;
             break;
+        case 'S':
+            o->curve_secret = optarg;
+            break;
+        case 'K':
+            o->curve_keys = optarg;
+            break;
+        case 'M':
+            if (!xpd_curve_make(optarg, o->public_key))
+                return 1;
+            printf("%s\n", o->public_key);
+            return 0;
         case 'v':
             printf("xptycho-zmq %s\n", xpp_version());
             return 0;
@@ -168,13 +196,23 @@ static int read_options(options *o, int argc, char **argv, bool *done)
         return EXIT_USAGE;
     }
     o->broker += strlen("unix:");
+    /* A server key alone would encrypt, and let everybody in. */
+    if (!o->curve_secret != !o->curve_keys) {
+        fputs("--curve-secret and --curve-keys go together\n", stderr);
+        return EXIT_USAGE;
+    }
+    if (o->curve_secret && !xpd_curve_read(o->curve_secret, o->secret, o->public_key))
+        return EXIT_REFUSED;
+    if (o->curve_keys && access(o->curve_keys, R_OK) != 0) {
+        fprintf(stderr, "list of keys '%s' cannot be read: %s\n", o->curve_keys, strerror(errno));
+        return EXIT_REFUSED;
+    }
     for (const char *a = o->router; a; a = a == o->router ? o->pub : NULL) {
-        if (!is_local(a)) {
-            fprintf(
-                stderr,
-                "address '%s' is neither ipc:// nor loopback; the bridge does not encrypt, so use "
-                "tcp://127.0.0.1:PORT and a tunnel\n",
-                a);
+        if (!is_local(a) && !(o->secret[0] && strncmp(a, "tcp://", 6) == 0)) {
+            fprintf(stderr,
+                    "address '%s' is neither ipc:// nor loopback; what leaves this machine needs "
+                    "--curve-secret and --curve-keys\n",
+                    a);
             return EXIT_REFUSED;
         }
     }
@@ -199,7 +237,8 @@ static int serve(void *context, const options *o, int signal_fd)
 {
     publisher pub = {.context = context, .options = o};
     char endpoint[ENDPOINT_MAX];
-    xpd_router *router = xpd_router_open(context, o->router, o->broker, endpoint, sizeof endpoint);
+    xpd_router *router =
+        xpd_router_open(context, o->router, secret_of(o), o->broker, endpoint, sizeof endpoint);
     pthread_t thread;
     int status = 1;
 
@@ -218,7 +257,8 @@ static int serve(void *context, const options *o, int signal_fd)
     if (!pub.endpoint[0]) {
         fprintf(stderr, "address '%s' cannot be bound: %s\n", o->pub, zmq_strerror(pub.failed));
         status = EXIT_REFUSED;
-    } else if (!o->ready_file || write_ready(o->ready_file, endpoint, pub.endpoint)) {
+    } else if (!o->ready_file ||
+               write_ready(o->ready_file, endpoint, pub.endpoint, o->public_key)) {
         fprintf(stderr, "requests at %s, progress at %s\n", endpoint, pub.endpoint);
         status = xpd_router_run(router, signal_fd) ? 0 : 1;
     }
@@ -241,6 +281,7 @@ int main(int argc, char **argv)
     int status = read_options(&o, argc, argv, &done);
     int signal_fd;
     void *context;
+    xpd_zap *zap;
 
     if (done)
         return status;
@@ -252,7 +293,11 @@ int main(int argc, char **argv)
     }
     xpp_init();
     context = zmq_ctx_new();
-    status = context ? serve(context, &o, signal_fd) : 1;
+    zap = context ? xpd_zap_start(context, o.curve_keys) : NULL;
+    if (!zap)
+        fprintf(stderr, "the handler of connections cannot be started: %s\n", strerror(errno));
+    status = zap ? serve(context, &o, signal_fd) : 1;
+    xpd_zap_stop(zap);
     if (context)
         zmq_ctx_term(context);
     curl_global_cleanup();

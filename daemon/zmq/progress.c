@@ -22,12 +22,14 @@
 #include "lines.h"
 #include "socket.h"
 #include "verb.h"
+#include "wish.h"
 
 #include "xptychod/protocol.h"
 
 #define BEAT_MS 2000
 #define RETRY_MS 1000
-#define STREAMS_MAX 32
+#define STREAMS_MAX 64
+#define WISHES_MAX 32 /* answered before events get their turn; each may ask the broker */
 #define LIST_MAX (8u << 20)
 #define LIST_PATH "/v1/jobs?limit=200&state=queued&state=starting&state=running"
 
@@ -42,6 +44,7 @@ typedef struct job {
     char id[XPP_JOB_ID_SIZE];
     char state[16];
     int64_t last_seq;
+    char *token; /* of a subscriber, where the bridge itself may not see the job; else NULL */
     bool wanted; /* the log may hold more than was published */
     bool ended;  /* `end` was published */
     bool listed; /* seen by the list in progress */
@@ -107,19 +110,21 @@ static void publish_job(job *j, int64_t seq, const char *type, const char *json,
     publish(j->progress, topic, seq, type, json, size);
 }
 
+static void publish_beat(job *j)
+{
+    char json[160];
+
+    snprintf(json, sizeof json,
+             "{\"type\":\"beat\",\"id\":\"%s\",\"last_seq\":%" PRId64 ",\"state\":\"%s\"}", j->id,
+             j->last_seq, j->state);
+    publish_job(j, j->last_seq, "beat", json, strlen(json));
+}
+
 static void publish_beats(xpd_progress *p)
 {
-    for (size_t i = 0; i < p->count; i++) {
-        job *j = p->jobs[i];
-        char json[160];
-
-        if (!is_running(j->state))
-            continue;
-        snprintf(json, sizeof json,
-                 "{\"type\":\"beat\",\"id\":\"%s\",\"last_seq\":%" PRId64 ",\"state\":\"%s\"}",
-                 j->id, j->last_seq, j->state);
-        publish_job(j, j->last_seq, "beat", json, strlen(json));
-    }
+    for (size_t i = 0; i < p->count; i++)
+        if (is_running(p->jobs[i]->state))
+            publish_beat(p->jobs[i]);
 }
 
 /* ------------------------------------------------------------------------------ tracked jobs */
@@ -182,6 +187,7 @@ static void job_remove(xpd_progress *p, size_t at)
         p->streams--;
     }
     xpd_lines_release(&j->transfer.lines);
+    free(j->token);
     free(j);
     p->jobs[at] = p->jobs[--p->count];
 }
@@ -228,8 +234,8 @@ static void read_token(xpd_progress *p)
     fclose(file);
 }
 
-static bool transfer_open(xpd_progress *p, transfer *t, const char *path, const char *accept,
-                          bool stream, xpd_http_sink sink, void *user)
+static bool transfer_open(xpd_progress *p, transfer *t, const char *path, const char *token,
+                          const char *accept, bool stream, xpd_http_sink sink, void *user)
 {
     t->lines.size = 0;
     t->lines.skipping = false;
@@ -237,7 +243,7 @@ static bool transfer_open(xpd_progress *p, transfer *t, const char *path, const 
                             &(xpd_http_request){.socket = p->broker,
                                                 .method = "GET",
                                                 .path = path,
-                                                .token = p->token,
+                                                .token = token,
                                                 .accept = accept,
                                                 .timeout_s = stream ? 0 : 30},
                             sink, user);
@@ -248,12 +254,13 @@ static void job_open(job *j)
 {
     xpd_progress *p = j->progress;
     char path[160];
-    bool follow = is_running(j->state);
+    bool follow = is_running(j->state) || j->token; /* nobody else tells when it starts */
 
     snprintf(path, sizeof path, "/v1/jobs/%s/events?from=%" PRId64 "&follow=%d", j->id,
              j->last_seq + 1, follow);
     j->wanted = false;
-    if (transfer_open(p, &j->transfer, path, "application/x-ndjson", follow, on_job_data, j))
+    if (transfer_open(p, &j->transfer, path, j->token ? j->token : p->token, "application/x-ndjson",
+                      follow, on_job_data, j))
         p->streams++;
 }
 
@@ -266,7 +273,7 @@ static void job_finish(job *j, CURLcode code)
     xpd_http_close(&j->transfer.http, j->progress->multi);
     j->transfer.open = false;
     j->progress->streams--;
-    if (status == 404 || status == 204)
+    if (status == 404 || status == 204 || (status == 401 && j->token))
         j->ended = true; /* deleted, or nothing is left to read for ever */
     if (!j->ended && (code != CURLE_OK || status != 200 || !is_waiting(j->state))) {
         j->wanted = true;
@@ -312,7 +319,7 @@ static bool on_list_data(void *user, const char *data, size_t size)
 static void list_open(xpd_progress *p)
 {
     p->list_size = 0;
-    transfer_open(p, &p->list, p->list_path, "application/json", false, on_list_data, p);
+    transfer_open(p, &p->list, p->list_path, p->token, "application/json", false, on_list_data, p);
 }
 
 static void list_begin(xpd_progress *p)
@@ -335,7 +342,7 @@ static void list_finish(xpd_progress *p, CURLcode code)
 
     xpd_http_close(&p->list.http, p->multi);
     p->list.open = false;
-    json_array_foreach(json_object_get(page, "jobs"), i, item)
+    json_array_foreach (json_object_get(page, "jobs"), i, item)
         job_seen(p, json_string_value(json_object_get(item, "id")),
                  json_string_value(json_object_get(item, "state")));
     if (next) {
@@ -347,7 +354,7 @@ static void list_finish(xpd_progress *p, CURLcode code)
         list_open(p);
     } else if (page) {
         for (i = 0; i < p->count; i++)
-            if (!p->jobs[i]->listed)
+            if (!p->jobs[i]->listed && !p->jobs[i]->token)
                 p->jobs[i]->wanted = true;
     } else {
         p->all_began = false; /* once more */
@@ -387,7 +394,8 @@ static void advance(xpd_progress *p)
     if (!p->all.open && now >= p->retry_ms) {
         read_token(p);
         p->all_began = false;
-        transfer_open(p, &p->all, "/v1/events", "application/x-ndjson", true, on_all_data, p);
+        transfer_open(p, &p->all, "/v1/events", p->token, "application/x-ndjson", true, on_all_data,
+                      p);
     }
     if (p->all.open && !p->all_began && !p->list.open && now >= p->retry_ms &&
         xpd_http_status(&p->all.http) == 200) {
@@ -408,19 +416,116 @@ static void advance(xpd_progress *p)
     }
 }
 
-/* Subscriptions arrive as messages; libzmq has acted on them already. */
-static void drain(xpd_progress *p)
-{
-    char byte;
+/* ---------------------------------------------------------------------------- subscriptions */
 
-    while (zmq_recv(p->socket, &byte, sizeof byte, ZMQ_DONTWAIT) >= 0)
-        ;
+/* Whoever has an admin's token may see the state of every job. */
+static bool sees_all(const xpd_progress *p, const char *token)
+{
+    json_t *caller = xpd_http_fetch(p->broker, "/v1/whoami", token);
+    const json_t *scopes = json_object_get(caller, "scopes");
+    bool found = false;
+
+    for (size_t i = 0; i < json_array_size(scopes) && !found; i++) {
+        const char *scope = json_string_value(json_array_get(scopes, i));
+
+        found = scope && strcmp(scope, "admin") == 0;
+    }
+    json_decref(caller);
+    return found;
+}
+
+/* The job's document where the subscriber may read it, else NULL.  With a token the broker decides
+ * and the bridge has no say; without one the peer's user is compared with the job's. */
+static json_t *readable_job(const xpd_progress *p, const xpd_wish *wish, const xpd_peer *peer)
+{
+    bool by_token = wish->token[0] != '\0';
+    char path[64 + XPP_JOB_ID_SIZE];
+    json_t *doc;
+
+    if (!by_token && !peer->known)
+        return NULL;
+    snprintf(path, sizeof path, "/v1/jobs/%s", wish->id);
+    doc = xpd_http_fetch(p->broker, path, by_token ? wish->token : p->token);
+    if (!by_token && !xpd_peer_may_read(peer, doc)) {
+        json_decref(doc);
+        doc = NULL;
+    }
+    return doc;
+}
+
+/* The proof of a subscription, and what tells a hole at once.  A job that has ended is not tracked:
+ * its beat has no last_seq, and its events are in the log. */
+static void greet(xpd_progress *p, const xpd_wish *wish, const json_t *doc)
+{
+    const char *state = json_string_value(json_object_get(doc, "state"));
+    job *j = job_find(p, wish->id);
+    char json[160];
+
+    if (!j && state && (is_running(state) || is_waiting(state)) &&
+        (j = job_add(p, wish->id)) != NULL) {
+        snprintf(j->state, sizeof j->state, "%s", state);
+        j->wanted = true;
+        /* The broker's stream of all jobs may or may not have it: with its reader's token it comes.
+         */
+        j->token = wish->token[0] ? strdup(wish->token) : NULL;
+    }
+    if (j) {
+        publish_beat(j);
+        return;
+    }
+    snprintf(json, sizeof json, "{\"type\":\"beat\",\"id\":\"%s\",\"state\":\"%.15s\"}", wish->id,
+             state ? state : "");
+    publish(p, wish->topic, 0, "beat", json, strlen(json));
+}
+
+/* The option acts on the connection whose message was received last, so each wish is granted or
+ * not before the next one is looked at. */
+static void answer_wish(xpd_progress *p, const xpd_wish *wish, const xpd_peer *peer)
+{
+    size_t size = strlen(wish->topic);
+    json_t *doc = NULL;
+
+    if (!wish->on) {
+        zmq_setsockopt(p->socket, ZMQ_UNSUBSCRIBE, wish->topic, size);
+    } else if (!wish->id[0]) {
+        if (wish->token[0] ? sees_all(p, wish->token) : peer->sees_all)
+            zmq_setsockopt(p->socket, ZMQ_SUBSCRIBE, wish->topic, size);
+    } else if ((doc = readable_job(p, wish, peer)) != NULL) {
+        zmq_setsockopt(p->socket, ZMQ_SUBSCRIBE, wish->topic, size);
+        greet(p, wish, doc);
+    }
+    json_decref(doc);
+}
+
+/* true: there may be more. */
+static bool receive_wishes(xpd_progress *p)
+{
+    int taken;
+
+    for (taken = 0; taken < WISHES_MAX; taken++) {
+        zmq_msg_t message;
+        xpd_wish wish;
+        xpd_peer peer;
+
+        zmq_msg_init(&message);
+        if (zmq_msg_recv(&message, p->socket, ZMQ_DONTWAIT) < 0) {
+            zmq_msg_close(&message);
+            break;
+        }
+        if (xpd_wish_parse(&wish, zmq_msg_data(&message), zmq_msg_size(&message))) {
+            xpd_peer_decode(&peer, zmq_msg_gets(&message, "User-Id"));
+            answer_wish(p, &wish, &peer);
+        }
+        zmq_msg_close(&message);
+    }
+    return taken == WISHES_MAX;
 }
 
 /* -------------------------------------------------------------------------------- interface */
 
-xpd_progress *xpd_progress_open(void *context, const char *address, const char *broker,
-                                const char *token_file, char *endpoint, size_t endpoint_size)
+xpd_progress *xpd_progress_open(void *context, const char *address, const char *secret,
+                                const char *broker, const char *token_file, char *endpoint,
+                                size_t endpoint_size)
 {
     xpd_progress *p = calloc(1, sizeof *p);
 
@@ -429,8 +534,9 @@ xpd_progress *xpd_progress_open(void *context, const char *address, const char *
     p->broker = broker;
     p->token_file = token_file;
     p->multi = curl_multi_init();
-    p->socket =
-        p->multi ? xpd_socket_open(context, ZMQ_XPUB, address, endpoint, endpoint_size) : NULL;
+    p->socket = p->multi
+                    ? xpd_socket_open(context, ZMQ_XPUB, address, secret, endpoint, endpoint_size)
+                    : NULL;
     if (!p->socket) {
         int failed = errno;
 
@@ -447,6 +553,7 @@ bool xpd_progress_run(xpd_progress *p, int stop_fd)
 
     while (!stopped) {
         CURLMsg *message;
+        bool more;
         int left;
 
         advance(p);
@@ -455,8 +562,8 @@ bool xpd_progress_run(xpd_progress *p, int stop_fd)
         while ((message = curl_multi_info_read(p->multi, &left)) != NULL)
             if (message->msg == CURLMSG_DONE)
                 finish(p, message);
-        drain(p);
-        if (!xpd_socket_wait(p->socket, p->multi, stop_fd, 200, &stopped))
+        more = receive_wishes(p);
+        if (!xpd_socket_wait(p->socket, p->multi, stop_fd, more ? 0 : 200, &stopped))
             return false;
     }
     return true;

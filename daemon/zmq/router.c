@@ -234,8 +234,8 @@ static bool receive_one(xpd_router *r)
 
 /* --------------------------------------------------------------------------------- the loop */
 
-xpd_router *xpd_router_open(void *context, const char *address, const char *broker, char *endpoint,
-                            size_t endpoint_size)
+xpd_router *xpd_router_open(void *context, const char *address, const char *secret,
+                            const char *broker, char *endpoint, size_t endpoint_size)
 {
     xpd_router *r = calloc(1, sizeof *r);
 
@@ -243,8 +243,9 @@ xpd_router *xpd_router_open(void *context, const char *address, const char *brok
         return NULL;
     r->broker = broker;
     r->multi = curl_multi_init();
-    r->socket =
-        r->multi ? xpd_socket_open(context, ZMQ_ROUTER, address, endpoint, endpoint_size) : NULL;
+    r->socket = r->multi
+                    ? xpd_socket_open(context, ZMQ_ROUTER, address, secret, endpoint, endpoint_size)
+                    : NULL;
     if (!r->socket) {
         int failed = errno;
 

@@ -9,9 +9,10 @@
 typedef struct xpd_router xpd_router;
 
 /* Binds `address`; writes the address as bound to endpoint.  NULL on failure, with errno of libzmq.
- * Borrows context and broker (path of the unix socket) until closed. */
-xpd_router *xpd_router_open(void *context, const char *address, const char *broker, char *endpoint,
-                            size_t endpoint_size);
+ * secret: as xpd_socket_open.  Borrows context and broker (path of the unix socket) until closed.
+ */
+xpd_router *xpd_router_open(void *context, const char *address, const char *secret,
+                            const char *broker, char *endpoint, size_t endpoint_size);
 /* Same thread as open.  false when the event loop itself failed. */
 bool xpd_router_run(xpd_router *router, int stop_fd);
 void xpd_router_close(xpd_router *router);

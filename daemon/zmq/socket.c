@@ -5,7 +5,10 @@
 
 #include <errno.h>
 #include <stdint.h>
+#include <string.h>
 #include <zmq.h>
+
+#include "zap.h"
 
 #include "xptychod/protocol.h"
 
@@ -13,14 +16,34 @@
 #define HANDSHAKE_MS 5000
 #define HEARTBEAT_MS 10000
 #define HEARTBEAT_TIMEOUT_MS 30000
+#define BUFFER (256 << 10) /* of the kernel for one peer; left alone it grows to megabytes */
 
 static bool set_int(void *socket, int option, int value)
 {
     return zmq_setsockopt(socket, option, &value, sizeof value) == 0;
 }
 
-void *xpd_socket_open(void *context, int type, const char *address, char *endpoint,
-                      size_t endpoint_size)
+/* With an empty ZAP domain everybody would be let in unasked. */
+static bool secure(void *socket, const char *address, const char *secret)
+{
+    bool ipc = strncmp(address, "ipc://", 6) == 0;
+    const char *domain = ipc ? XPD_ZAP_IPC : XPD_ZAP_TCP;
+
+    return zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, domain, strlen(domain)) == 0 &&
+           (ipc || !secret ||
+            (set_int(socket, ZMQ_CURVE_SERVER, 1) &&
+             zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, secret, strlen(secret) + 1) == 0));
+}
+
+/* What libzmq does with a subscription is said by this program, each time. */
+static bool set_publisher(void *socket)
+{
+    return set_int(socket, ZMQ_XPUB_MANUAL, 1) &&
+           zmq_setsockopt(socket, ZMQ_XPUB_WELCOME_MSG, "welcome", 7) == 0;
+}
+
+void *xpd_socket_open(void *context, int type, const char *address, const char *secret,
+                      char *endpoint, size_t endpoint_size)
 {
     void *socket = zmq_socket(context, type);
     const int64_t largest = XPP_BODY_MAX;
@@ -33,8 +56,8 @@ void *xpd_socket_open(void *context, int type, const char *address, char *endpoi
         set_int(socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS) && set_int(socket, ZMQ_LINGER, 0) &&
         set_int(socket, ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS) &&
         set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS) &&
-        set_int(socket, ZMQ_TCP_KEEPALIVE, 1) &&
-        (type != ZMQ_XPUB || zmq_setsockopt(socket, ZMQ_XPUB_WELCOME_MSG, "welcome", 7) == 0) &&
+        set_int(socket, ZMQ_TCP_KEEPALIVE, 1) && set_int(socket, ZMQ_SNDBUF, BUFFER) &&
+        (type != ZMQ_XPUB || set_publisher(socket)) && secure(socket, address, secret) &&
         zmq_bind(socket, address) == 0 &&
         zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, endpoint, &endpoint_size) == 0)
         return socket;

@@ -78,8 +78,7 @@ static json_t *check_members(const verb *v, json_t *request)
     const char *key;
     json_t *value;
 
-    json_object_foreach(request, key, value)
-    {
+    json_object_foreach (request, key, value) {
         bool known = strcmp(key, "verb") == 0 || strcmp(key, "token") == 0 ||
                      (v->id && strcmp(key, "id") == 0) || (v->body && strcmp(key, "body") == 0) ||
                      (v->body && strcmp(key, "idempotency_key") == 0);

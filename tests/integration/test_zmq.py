@@ -2,8 +2,12 @@
 
 import json
 import os
+import pathlib
+import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 
 import pytest
 import zmq
@@ -35,12 +39,14 @@ def context():
     context.destroy(linger=0)
 
 
-def connected(context, kind, address):
+def connected(context, kind, address, topics=(), **options):
     socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.RCVTIMEO, 30000)
-    if kind == zmq.SUB:
-        socket.setsockopt(zmq.SUBSCRIBE, b"")
+    for name, value in options.items():
+        socket.setsockopt(getattr(zmq, name), value)
+    for topic in topics:
+        socket.setsockopt(zmq.SUBSCRIBE, topic.encode())
     socket.connect(address)
     return socket
 
@@ -48,8 +54,8 @@ def connected(context, kind, address):
 class Dealer:
     """Requests with ids, answers matched by them."""
 
-    def __init__(self, context, daemon):
-        self.socket = connected(context, zmq.DEALER, daemon.ready["zmq_router"])
+    def __init__(self, context, daemon, address=None):
+        self.socket = connected(context, zmq.DEALER, address or daemon.ready["zmq_router"])
         self.token = daemon.api.token
         self.count = 0
 
@@ -64,11 +70,26 @@ class Dealer:
         return answer["status"], answer["body"]
 
 
-def subscribed(context, daemon):
-    """A subscription to everything, proven by the welcome message."""
-    socket = connected(context, zmq.SUB, daemon.ready["zmq_pub"])
+def topics_of(job_id, token):
+    """The topic as a subscriber filters by it, and what shows the bridge the right to it."""
+    return f"job/{job_id}/", f"job/{job_id}/{token}"
+
+
+def subscribed(context, daemon, *jobs, state=False, **options):
+    """A subscription to jobs by the daemon's token; each is proven by a beat, which is left to be read."""
+    token = daemon.api.token
+    wanted = [topic for job in jobs for topic in topics_of(job, token)]
+    wanted += ["state/", f"state/{token}"] if state else []
+    socket = connected(context, zmq.SUB, daemon.ready["zmq_pub"], ["welcome", *wanted], **options)
     assert socket.recv_multipart() == [b"welcome"]
     return socket
+
+
+def proof(socket, job_id):
+    """The beat that answers a subscription."""
+    where, _, kind, text = socket.recv_multipart()
+    assert where == f"job/{job_id}/".encode() and kind == b"beat", (where, kind)
+    return json.loads(text)
 
 
 def job_of(path, iterations=8):
@@ -159,35 +180,38 @@ def test_too_large_a_message_costs_only_its_sender(bridged, context):
 
 
 def test_progress_has_every_event_in_order(bridged, context, slow_scan_file):
-    progress = subscribed(context, bridged)
+    holder = bridged.api.submit(job_of(slow_scan_file, 100000))
     job = bridged.api.submit(job_of(slow_scan_file, 40))
+    progress = subscribed(context, bridged, job["id"], state=True)
     topic = f"job/{job['id']}/".encode()
-    events, states, beats = [], [], []
+    first = proof(progress, job["id"])
+    assert first["state"] == "queued"
+    bridged.api.post(f"/v1/jobs/{holder['id']}/cancel")
+    events, states = [], []
     while not events or events[-1]["type"] != "end" or not states or states[-1]["type"] != "end":
         where, seq, kind, text = progress.recv_multipart()
         event = json.loads(text)
         assert event["type"] == kind.decode()
         if where == b"state/":
-            assert event["job"] == job["id"]
-            states.append(event)
+            if event["job"] == job["id"]:
+                states.append(event)
         elif kind == b"beat":
             assert where == topic and event["last_seq"] == int(seq)
-            beats.append(event)
         else:
             assert where == topic and event["seq"] == int(seq)
             events.append(event)
-    assert events == bridged.api.events(job["id"])
+    logged = bridged.api.events(job["id"])
+    assert events == [e for e in logged if e["seq"] > first["last_seq"]]
     assert [e["state"] for e in states] == [e["state"] for e in events if e["type"] in ("state", "end")]
 
 
 def test_beats_tell_the_last_number(bridged, context, slow_scan_file):
-    progress = subscribed(context, bridged)
     job = bridged.api.submit(job_of(slow_scan_file, 100000))
-    last = beats = 0
+    bridged.api.wait_for_iteration(job["id"], 1)
+    progress = subscribed(context, bridged, job["id"])
+    last, beats = proof(progress, job["id"])["last_seq"], 0
     while beats < 2:
         where, seq, kind, text = progress.recv_multipart()
-        if where == b"state/":
-            continue
         if kind == b"beat":
             beat = json.loads(text)
             assert beat["last_seq"] == last and beat["id"] == job["id"]
@@ -200,50 +224,269 @@ def test_beats_tell_the_last_number(bridged, context, slow_scan_file):
     bridged.api.finish(job["id"])
 
 
-def test_a_topic_is_one_job_and_queued_jobs_are_seen(bridged, context, slow_scan_file, scan_file):
+def test_a_topic_is_one_job_and_nothing_shorter(bridged, context, slow_scan_file):
+    job = bridged.api.submit(job_of(slow_scan_file, 100000))
+    bridged.api.wait_for_iteration(job["id"], 1)
+    token, job_id = bridged.api.token, job["id"]
+    shorter = ["", "j", "job/", f"job/{job_id}", f"job/{job_id[:20]}", f"job/{job_id[:-1]}", f"job//{token}", "state",
+               f"job/{token}", "\x00", f"job/{job_id.lower()}/{token}", f"job/{job_id}/", f"job/{job_id}/wrong", "state/",
+               "state/wrong", f"job/{job_id}/{token} ", f"job/{job_id}/" + "x" * 600]
+    nothing = connected(context, zmq.XSUB, bridged.ready["zmq_pub"], RCVTIMEO=3000)  # filters nothing itself
+    assert nothing.recv_multipart() == [b"welcome"]
+    for topic in shorter:
+        nothing.send(b"\x01" + topic.encode())
+    for odd in (b"", b"\x02job/", b"\x01" + b"\xff" * 100, b"hello"):
+        nothing.send(odd)
+    with pytest.raises(zmq.Again):  # beats come every 2 s to whoever has the topic
+        nothing.recv_multipart()
+    nothing.send(b"\x01" + topics_of(job_id, token)[1].encode())
+    assert proof(nothing, job_id)["state"] == "running", "and the connection still works"
+    nothing.send(b"\x00" + topics_of(job_id, token)[1].encode())
+    with pytest.raises(zmq.Again):
+        while True:
+            nothing.recv_multipart()
+    bridged.api.post(f"/v1/jobs/{job_id}/cancel")
+    bridged.api.finish(job_id)
+
+
+def test_a_subscription_to_an_ended_job_says_so(bridged, context, scan_file):
+    job = bridged.api.finish(bridged.api.submit(job_of(scan_file))["id"])
+    beat = proof(subscribed(context, bridged, job["id"]), job["id"])
+    assert beat["state"] == "succeeded" and "last_seq" not in beat
+
+
+def drained(socket):
+    """Everything until nothing came for a second."""
+    socket.setsockopt(zmq.RCVTIMEO, 1000)
+    found = []
+    while True:
+        try:
+            found.append(socket.recv_multipart())
+        except zmq.Again:
+            return found
+
+
+def test_a_stuck_subscriber_loses_the_newest_and_fills_the_hole(bridged, context, scan_file, slow_scan_file):
     holder = bridged.api.submit(job_of(slow_scan_file, 100000))
-    waiting = bridged.api.submit(job_of(scan_file))
-    progress = context.socket(zmq.SUB)
-    progress.setsockopt(zmq.RCVTIMEO, 30000)
-    for topic in ("welcome", f"job/{waiting['id']}/"):
-        progress.setsockopt(zmq.SUBSCRIBE, topic.encode())
-    progress.connect(bridged.ready["zmq_pub"])
-    assert progress.recv_multipart() == [b"welcome"]
+    job = bridged.api.submit({**job_of(scan_file, 8000), "preview_every_s": 60})
+    stuck = subscribed(context, bridged, job["id"], RCVHWM=1, RCVBUF=4096)
+    reader = subscribed(context, bridged, job["id"], RCVHWM=0)
+    begin = proof(reader, job["id"])["last_seq"]
     bridged.api.post(f"/v1/jobs/{holder['id']}/cancel")
-    seen = []
-    while not seen or seen[-1] != b"end":
-        where, _, kind, _ = progress.recv_multipart()
-        assert where == f"job/{waiting['id']}/".encode()
-        seen.append(kind)
-    assert b"iter" in seen
+    read = []
+    while not read or read[-1]["type"] != "end":
+        event = json.loads(reader.recv_multipart()[3])
+        if event["type"] != "beat" and event["seq"] > begin:
+            read.append(event)
+    assert read == bridged.api.events(job["id"], start=begin + 1), "a stuck subscriber costs the others nothing"
+    late = [json.loads(parts[3]) for parts in drained(stuck)]
+    late = [e for e in late if e["type"] != "beat" and e["seq"] > begin]
+    assert late == read[:len(late)] and len(late) < len(read), "the oldest are there, the newest are lost"
+    dealer, answer = Dealer(context, bridged), {"more": True}
+    while answer["more"] or late[-1]["type"] != "end":
+        status, answer = dealer.ask("events", id=job["id"], **{"from": late[-1]["seq"] + 1})
+        assert status == 200 and answer["events"]
+        late += answer["events"]
+    assert late == read
 
 
-def test_killed_bridge_comes_back_and_loses_no_job(bridged, context, slow_scan_file):
+def test_killed_bridge_comes_back_and_events_go_on(bridged, context, slow_scan_file):
     dealer = Dealer(context, bridged)
     _, job = dealer.ask("submit", body=job_of(slow_scan_file, 100000))
     bridged.api.wait_for_iteration(job["id"], 1)
     killed = bridged.pid_of("xptycho-zmq")
     os.kill(killed, signal.SIGKILL)
     wait_for_bridge(bridged, other_than=killed)
-    assert bridged.api.show(job["id"])["state"] == "running"
-    progress = subscribed(context, bridged)
+    progress = subscribed(context, bridged, job["id"])
     dealer = Dealer(context, bridged)
     status, shown = dealer.ask("show", id=job["id"])
     assert status == 200 and shown["state"] == "running" and shown["attempts"] == 0
-    while True:  # events of the job that ran before the bridge came back
-        where, _, kind, _ = progress.recv_multipart()
-        if where == f"job/{job['id']}/".encode() and kind == b"iter":
-            break
+    while progress.recv_multipart()[2] != b"iter":
+        pass
     assert dealer.ask("cancel", id=job["id"])[0] == 202
     bridged.api.finish(job["id"])
+
+
+# --------------------------------------------------------------------------- who may subscribe
+
+
+class Bridge:
+    """A bridge of a test's own beside the daemon."""
+
+    def __init__(self, daemon, folder, router, pub, *options, uid=None):
+        self.ready_file = folder / "zmq.json"
+        self.process = subprocess.Popen([xptychod.program("xptycho-zmq"), "--broker", f"unix:{daemon.ready['unix']}",
+                                         "--router", router, "--pub", pub, "--ready-file", self.ready_file, "--token-file",
+                                         daemon.ready["token_file"], *options], stderr=subprocess.PIPE, text=True)
+        self.ready = json.loads(xptychod.wait_until(lambda: self.ready_file.exists() and self.ready_file.read_text(),
+                                                    "the bridge is ready"))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.process.terminate()
+        self.process.communicate(timeout=20)
+
+
+@pytest.fixture
+def running(daemon, slow_scan_file):
+    job = daemon.api.submit(job_of(slow_scan_file, 100000))
+    daemon.api.wait_for_iteration(job["id"], 1)
+    yield job["id"]
+    daemon.api.post(f"/v1/jobs/{job['id']}/cancel")
+    daemon.api.finish(job["id"])
+
+
+def test_a_bridge_killed_ten_times_loses_no_job(daemon, context, scan_file, running, tmp_path):
+    """A bridge of the test's own: the daemon would wait longer each time before it starts its own again."""
+    jobs = []
+    for i in range(10):
+        with Bridge(daemon, tmp_path, "tcp://127.0.0.1:*", "tcp://127.0.0.1:*") as bridge:
+            dealer = Dealer(context, daemon, bridge.ready["zmq_router"])
+            if i:  # what was on its way when the last one died: whoever sent it asks again, under its key
+                status, job = dealer.ask("submit", body=job_of(scan_file, 3), idempotency_key=f"cut-{i - 1}")
+                assert status == 201
+                jobs.append(job["id"])
+            status, job = dealer.ask("submit", body=job_of(scan_file, 3), idempotency_key=f"kill-{i}")
+            assert status == 201
+            jobs.append(job["id"])
+            body = {"verb": "submit", "token": dealer.token, "body": job_of(scan_file, 3), "idempotency_key": f"cut-{i}"}
+            dealer.socket.send_multipart([b"XPT1", b"x", json.dumps(body).encode()])
+            bridge.process.kill()
+            bridge.process.wait()
+            bridge.ready_file.unlink()
+    assert daemon.api.show(running)["state"] == "running"
+    daemon.api.post(f"/v1/jobs/{running}/cancel")
+    assert {daemon.api.finish(job)["state"] for job in jobs} == {"succeeded"}
+    listed = [job["id"] for job in daemon.api.get("/v1/jobs?limit=100").json()["jobs"]]
+    last = daemon.api.submit(job_of(scan_file, 3), Idempotency_Key="cut-9")["id"]  # may or may not have arrived
+    assert set(listed) | {last} == {*jobs, running, last} and len(set(listed)) == len(listed), "none twice, none lost"
+
+
+AS_OTHER = """
+import os, sys, zmq
+os.setgid(65534), os.setuid(65534)
+socket = zmq.Context().socket(zmq.SUB)
+socket.setsockopt(zmq.RCVTIMEO, 3000)
+for topic in sys.argv[2:]:
+    socket.setsockopt(zmq.SUBSCRIBE, topic.encode())
+socket.connect(sys.argv[1])
+try:
+    while True:
+        parts = socket.recv_multipart()
+        print(parts[0].decode(), flush=True)
+        if parts[0] != b"welcome":
+            break
+except zmq.Again:
+    pass
+"""
+
+
+def test_on_ipc_the_peers_user_decides(daemon, context, running):
+    if os.geteuid() != 0:
+        pytest.skip("two users need root")
+    folder = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))  # where another user gets to
+    folder.chmod(0o755)
+    try:
+        with Bridge(daemon, folder, f"ipc://{folder}/r", f"ipc://{folder}/p") as bridge:
+            mine = connected(context, zmq.SUB, bridge.ready["zmq_pub"], [f"job/{running}/", "state/"])
+            assert proof(mine, running)["state"] == "running"
+            (folder / "p").chmod(0o666)
+
+            def other(*topics):
+                told = subprocess.run([sys.executable, "-c", AS_OTHER, bridge.ready["zmq_pub"], "welcome", *topics],
+                                      capture_output=True, text=True, check=True, timeout=60)
+                return told.stdout.split()
+
+            assert other(f"job/{running}/", "state/") == ["welcome"], "another user's job is not shown"
+            assert other(*topics_of(running, daemon.api.token)) == ["welcome", f"job/{running}/"], "but by its token"
+    finally:
+        shutil.rmtree(folder)
+
+
+def keys_of(folder, name):
+    """A key file made by the program, and the public key that it told."""
+    made = xptychod.run("xptycho-zmq", "--make-curve-key", folder / name)
+    assert made.returncode == 0, made.stderr
+    assert (folder / name).stat().st_mode & 0o777 == 0o600
+    return made.stdout.strip().encode()
+
+
+def test_curve_lets_in_who_is_listed_and_shows_what_is_theirs(daemon, context, running, tmp_path):
+    server = keys_of(tmp_path, "secret")
+    (mine, mine_secret), (foreign, foreign_secret), (stranger, stranger_secret) = (zmq.curve_keypair() for _ in range(3))
+    me = daemon.api.show(running)["user"]
+    keys = tmp_path / "keys"
+    keys.write_bytes(b"# keys and users\n" + mine + b" " + me.encode() + b"  the beamline\n" + foreign + b" nobody\n")
+    with Bridge(daemon, tmp_path, "tcp://0.0.0.0:*", "tcp://0.0.0.0:*", "--curve-secret", tmp_path / "secret", "--curve-keys",
+                keys) as bridge:
+        assert bridge.ready["curve_public"].encode() == server
+        pub, router = (bridge.ready[name].replace("0.0.0.0", "127.0.0.1") for name in ("zmq_pub", "zmq_router"))
+
+        def curve(public, secret):
+            return {"CURVE_SERVERKEY": server, "CURVE_PUBLICKEY": public, "CURVE_SECRETKEY": secret}
+
+        wanted = ["welcome", f"job/{running}/"]
+        sub = connected(context, zmq.SUB, pub, wanted, **curve(mine, mine_secret))
+        assert sub.recv_multipart() == [b"welcome"] and proof(sub, running)["state"] == "running"
+        sub = connected(context, zmq.SUB, pub, wanted, RCVTIMEO=3000, **curve(foreign, foreign_secret))
+        assert [parts[0] for parts in drained(sub)] == [b"welcome"], "a listed key sees its own user's jobs only"
+        sub = connected(context, zmq.SUB, pub, [*wanted, topics_of(running, daemon.api.token)[1]],
+                        **curve(foreign, foreign_secret))
+        assert sub.recv_multipart() == [b"welcome"] and proof(sub, running), "or what a token shows"
+        ask = [b"XPT1", b"1", json.dumps({"verb": "version", "token": daemon.api.token}).encode()]
+        for options in (curve(stranger, stranger_secret), {}, {**curve(mine, mine_secret), "CURVE_SERVERKEY": stranger}):
+            sub = connected(context, zmq.SUB, pub, wanted, RCVTIMEO=1500, **options)
+            dealer = connected(context, zmq.DEALER, router, RCVTIMEO=1500, **options)
+            dealer.send_multipart(ask)
+            for socket in (sub, dealer):
+                with pytest.raises(zmq.Again):
+                    socket.recv_multipart()
+        dealer = connected(context, zmq.DEALER, router, **curve(mine, mine_secret))
+        dealer.send_multipart(ask)
+        assert json.loads(dealer.recv_multipart()[2])["status"] == 200
+        keys.write_bytes(keys.read_bytes() + stranger + b" nobody\n")
+        dealer = connected(context, zmq.DEALER, router, **curve(stranger, stranger_secret))
+        dealer.send_multipart(ask)
+        assert json.loads(dealer.recv_multipart()[2])["status"] == 200, "a new line of the list counts at once"
+
+
+def test_the_daemon_hands_its_keys_to_the_bridge(make_daemon, context, tmp_path):
+    server = keys_of(tmp_path, "secret")
+    public, secret = zmq.curve_keypair()
+    (tmp_path / "keys").write_bytes(public + b" nobody\n")
+    daemon = make_daemon("--zmq-router", "tcp://0.0.0.0:*", "--zmq-pub", "tcp://0.0.0.0:*", "--zmq-curve-secret",
+                         str(tmp_path / "secret"), "--zmq-curve-keys", str(tmp_path / "keys"))
+    wait_for_bridge(daemon)
+    router = daemon.ready["zmq_router"].replace("0.0.0.0", "127.0.0.1")
+    dealer = connected(context, zmq.DEALER, router, CURVE_SERVERKEY=server, CURVE_PUBLICKEY=public, CURVE_SECRETKEY=secret)
+    dealer.send_multipart([b"XPT1", b"1", json.dumps({"verb": "version", "token": daemon.api.token}).encode()])
+    assert json.loads(dealer.recv_multipart()[2])["status"] == 200
 
 
 # --------------------------------------------------------------------------- the program by itself
 
 
-def test_remote_addresses_are_refused():
-    shown = xptychod.run("xptycho-zmq", "--broker", "unix:/nowhere", "--router", "tcp://0.0.0.0:*", "--pub", "tcp://127.0.0.1:*")
+def test_remote_addresses_are_refused_without_curve(tmp_path):
+    keys_of(tmp_path, "secret")
+    (tmp_path / "keys").write_text("")
+    start = ["--broker", "unix:/nowhere", "--router", "tcp://0.0.0.0:*", "--pub", "tcp://127.0.0.1:*"]
+    shown = xptychod.run("xptycho-zmq", *start)
     assert shown.returncode == 3 and "loopback" in shown.stderr
+    assert xptychod.run("xptycho-zmq", *start, "--curve-secret", tmp_path / "secret").returncode == 2, "a list is needed, too"
+    assert xptychod.run("xptycho-zmq", *start, "--curve-keys", tmp_path / "keys").returncode == 2
+    shown = xptychod.run("xptycho-zmq", *start, "--curve-secret", tmp_path / "secret", "--curve-keys", tmp_path / "none")
+    assert shown.returncode == 3 and "list of keys" in shown.stderr
+    (tmp_path / "secret").chmod(0o644)
+    shown = xptychod.run("xptycho-zmq", *start, "--curve-secret", tmp_path / "secret", "--curve-keys", tmp_path / "keys")
+    assert shown.returncode == 3 and "read by others" in shown.stderr
+    (tmp_path / "secret").chmod(0o600)
+    (tmp_path / "secret").write_text("short\n")
+    shown = xptychod.run("xptycho-zmq", *start, "--curve-secret", tmp_path / "secret", "--curve-keys", tmp_path / "keys")
+    assert shown.returncode == 3 and "40 characters" in shown.stderr
+    again = xptychod.run("xptycho-zmq", "--make-curve-key", tmp_path / "secret")
+    assert again.returncode == 1 and (tmp_path / "secret").read_text() == "short\n", "no key is replaced"
 
 
 def test_an_address_in_use_is_refused(bridged):
