@@ -287,7 +287,7 @@ def lone_worker(tmp_path):
     (None, "xptycho-reader was not found"),
     ("exit 7", "without an answer (exit 7)"),
     ("kill -SEGV $$", "died of signal 11"),
-    ("head -c 100 /dev/zero >&3", "breaks the rules"),
+    ("head -c 100 /dev/zero >&3; sleep 5", "breaks the rules"),
 ])
 def test_reader_that_fails_is_told_and_exits_4(lone_worker, job_file, tmp_path, script, said):
     if script:
