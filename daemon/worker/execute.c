@@ -447,13 +447,14 @@ static xpe_status stage_run(session *s, int index, bool last, xpe_error *err)
     if (st == XPE_OK) {
         xpd_keep_stage(&s->keep, xpe_problem_grid(s->problem), s->work->input.desc.probe != NULL);
         st = stage_steps(s, &stage, err);
-        if (leaves_a_state(st) && s->final.error_count > 0 && !s->left)
+        if (leaves_a_state(st) && s->final.error_count > 0 && !s->left) {
+            /* before collect: a search reads the arrays that collect replaces */
+            if (s->work->folder && (last || st != XPE_OK)) {
+                xpd_writer_wait(s->writer); /* the last picture is never the one that is skipped */
+                picture_post(s);
+            }
             kept = collect(s, st == XPE_OK && stage.algorithm == XPE_REFINE_POSITIONS,
                            st == XPE_OK ? err : NULL);
-        if (s->work->folder && kept == XPE_OK && leaves_a_state(st) && s->final.error_count > 0 &&
-            !s->left && (last || st != XPE_OK)) {
-            xpd_writer_wait(s->writer); /* the last picture is never the one that is skipped */
-            picture_post(s);
         }
     }
     stage_end(s);
