@@ -157,3 +157,13 @@ def test_the_tree_names_no_machine():
         if b"\0" not in data[:4096]:
             wrong += [f"{name}: {data[m.start():m.start() + 40]!r}" for m in pattern.finditer(data)]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_top_level_holds_what_was_agreed_and_nothing_else():
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\n")
+    if tracked == [""]:
+        pytest.skip("not a git checkout")
+    agreed = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "client", "daemon", "deploy", "docs", "engine",
+              "protocol", "systemd", "tests"}
+    top = {name.split("/")[0] for name in tracked if name}
+    assert {name for name in top if not name.startswith(".")} == agreed
