@@ -1,22 +1,30 @@
 #!/usr/bin/env bash
 # The long form of a reliability test, by its number in docs/testing.md.  Not part of ctest.
 #
-#   tests/soak/run.sh 16 [CASES]    XPTYCHOD_BIN=build/tests/bin unless it is set
+#   tests/soak/run.sh NUMBER [options]     for instance: tests/soak/run.sh 16 20000
+#   tests/soak/run.sh                      says which there are
+#
+# XPTYCHOD_BIN names the folder of the programs, build/tests/bin unless it is set.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-export XPTYCHOD_BIN=${XPTYCHOD_BIN:-$PWD/build/tests/bin}
-case "${1:-}" in
-16)
-    # schemathesis is PyPI's, in an environment of its own
-    venv=${XPTYCHOD_SOAK_VENV:-$PWD/build/soak-venv}
-    if [ ! -x "$venv/bin/st" ]; then
-        /usr/bin/python3 -m venv "$venv"
-        "$venv/bin/pip" install -q --disable-pip-version-check 'schemathesis==3.39.16' 'hypothesis==6.108.5'
-    fi
-    exec /usr/bin/python3 tests/soak/openapi_fuzz.py "$venv/bin/st" "${2:-20000}"
-    ;;
-*)
-    echo "usage: tests/soak/run.sh 16 [CASES]" >&2
+export XPTYCHOD_BIN=${XPTYCHOD_BIN:-$PWD/build/tests/bin} PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=$PWD/tests/support${PYTHONPATH:+:$PYTHONPATH}
+usage() {
+    echo "usage: tests/soak/run.sh NUMBER [options], with NUMBER one of:"
+    for file in tests/soak/[0-9][0-9]_*.py; do
+        echo "    $(basename "$file" .py | sed 's/_/ /g')"
+    done
+}
+if ! [[ "${1:-}" =~ ^[0-9]{1,2}$ ]]; then
+    usage >&2
     exit 2
-    ;;
-esac
+fi
+script=$(printf 'tests/soak/%02d_' "$((10#$1))")
+shift
+for file in "$script"*.py; do
+    if [ -e "$file" ]; then
+        exec /usr/bin/python3 "$file" "$@"
+    fi
+done
+usage >&2
+exit 2
