@@ -54,7 +54,8 @@ enum {
     XPE_FIT_ERROR = 1,  /* step 7 with image and modes */
     XPE_FIT_UPDATE = 2, /* step 2: v += 2 rho z */
     XPE_FIT_PATCH = 4,  /* step 1 */
-    XPE_FIT_SUM_V = 8,  /* also sum |d_k|^kappa v_j */
+    XPE_FIT_SUM_V = 8,  /* also sum |d_k|^kappa v_j, as it is before step 1; without step 1 the sum is
+                           taken in the place of W, after step 2 */
     XPE_FIT_SUM_L = 16  /* also sum |d_k|^kappa; alone: nothing else is touched */
 };
 
@@ -239,6 +240,10 @@ typedef struct xpe_sums_desc {
 typedef struct xpe_backend {
     const char *name;
     size_t (*list)(xpe_device_info *out, size_t max);
+    /* One device by name, without a touch of the others.  Optional: NULL means that `list` is cheap. */
+    void (*look)(xpe_device_info *out, const char *name);
+    /* Brings the bytes of a device that can be used up to date; any thread, cheap. */
+    void (*memory)(xpe_device_info *device);
     int64_t (*amplitude_bytes)(int64_t n); /* of one frame in the backend's order */
     /* Memory that a run takes on the named device beside its buffers and sums, for a block of so
      * many frames; alone: the only device of the run.  Optional: NULL means none that is worth

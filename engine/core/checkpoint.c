@@ -47,7 +47,7 @@ void xpe_run_hold(xpe_run *run)
 
 bool xpe_run_held(const xpe_run *run)
 {
-    return run->due != 0;
+    return run->due;
 }
 
 static xpe_status pass(stream *s, void *data, size_t bytes, xpe_error *err)
@@ -277,7 +277,7 @@ xpe_status xpe_run_load(xpe_run *run, xpe_run_source source, void *arg, xpe_erro
     run->patch_eps = h.patch_eps;
     run->primed = true;
     run->coverage_good = run->known;
-    run->due = xpe_pmace_next(run);
+    run->due = true;
     atomic_store(&run->progress_error, h.data_error);
     atomic_store(&run->progress_iteration, run->iteration);
     st = xpe_state_wait(run, err);

@@ -10,6 +10,11 @@
 /* What float rounding may add to a bound. */
 #define SLACK 1.001
 
+/* Iterations after which V_k of a known probe is summed anew from the patches.  It follows from
+ * itself in double precision while the patches are rounded, and would slowly leave them
+ * (docs/decisions/0001). */
+#define RENEW_EVERY 64
+
 /* Units of the sums of a trip, from bounds that every device agrees on (algorithm.md 5). */
 static bool choose_units(xpe_run *run, int flags)
 {
@@ -27,7 +32,7 @@ static bool choose_units(xpe_run *run, int flags)
         double w = (1 - alpha) * m->weight_max * v + alpha * m->reach * field;
         finite = finite && isfinite(m->weight_max) && m->weight_max > 0;
         run->unit_real[k] = xpe_unit_make(m->weight_max * SLACK, run->count_max);
-        if (!(flags & XPE_FIT_PATCH))
+        if (!(flags & (XPE_FIT_PATCH | XPE_FIT_SUM_V)))
             continue;
         finite = finite && isfinite(w) && isfinite(m->weight_max * v);
         run->unit_a[k] = xpe_unit_make(w * SLACK, run->count_max);
@@ -80,11 +85,6 @@ done:
     return st;
 }
 
-int xpe_pmace_next(const xpe_run *run)
-{
-    return XPE_FIT_UPDATE | XPE_FIT_PATCH | (run->known ? 0 : XPE_FIT_SUM_V | XPE_FIT_SUM_L);
-}
-
 /* Integer sums in `fix` to doubles in `to`. */
 static void unfix(xpe_run *run, int components, const xpe_unit *unit, size_t to)
 {
@@ -100,6 +100,34 @@ static void unfix(xpe_run *run, int components, const xpe_unit *unit, size_t to)
                                components == 1 ? s->cover_energy : NULL};
         run->backend->unfix(run->team, g, &args);
     }
+}
+
+/* Step 2 now, alone, and V_k from the patches that it leaves. */
+static xpe_status renew_patch_sums(xpe_run *run, xpe_error *err)
+{
+    xpe_status st;
+
+    XPE_TRY(xpe_pmace_trip(run, XPE_FIT_UPDATE | XPE_FIT_SUM_V, err));
+    run->bounds.v += xpe_two_rho(run) * run->bounds.z;
+    XPE_TRY(xpe_exchange_sum(run, XPE_SUM_A, err));
+    unfix(run, 2, run->unit_b, XPE_AT(v_sum));
+    XPE_TRY(xpe_state_wait(run, err));
+done:
+    return st;
+}
+
+xpe_status xpe_pmace_next(xpe_run *run, int finished, int flags, xpe_error *err)
+{
+    xpe_status st = XPE_OK;
+
+    flags |= XPE_FIT_PATCH | (run->known ? 0 : XPE_FIT_SUM_V | XPE_FIT_SUM_L);
+    if (run->known && finished % RENEW_EVERY == 0)
+        XPE_TRY(renew_patch_sums(run, err));
+    else
+        flags |= XPE_FIT_UPDATE;
+    XPE_TRY(xpe_pmace_trip(run, flags, err));
+done:
+    return st;
 }
 
 /* L_k of the modes onto the bands, and its guards: one mean over the whole grid for each mode. */

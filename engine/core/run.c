@@ -261,32 +261,31 @@ done:
 /* Step 1 of this iteration, where the trip before has not done it already. */
 static xpe_status begin_iteration(xpe_run *run, xpe_error *err)
 {
-    int flags = run->due;
     xpe_status st = XPE_OK;
 
     if (!run->primed)
-        flags = XPE_FIT_PATCH | XPE_FIT_SUM_L | (run->known ? 0 : XPE_FIT_SUM_V);
-    if (flags)
-        st = xpe_pmace_trip(run, flags, err);
+        st = xpe_pmace_trip(
+            run, XPE_FIT_PATCH | XPE_FIT_SUM_L | (run->known ? 0 : XPE_FIT_SUM_V), err);
+    else if (run->due)
+        st = xpe_pmace_next(run, run->iteration, 0, err);
     run->primed = true;
-    run->due = 0;
+    run->due = false;
     return st;
 }
 
 /* Step 7, and step 1 of the next iteration in the same trip unless the run is held here or ends. */
 static xpe_status end_iteration(xpe_run *run, xpe_report *report, xpe_error *err)
 {
-    int flags = 0;
+    int finished = run->iteration + 1, flags = 0;
     xpe_status st = XPE_OK;
 
-    if (report->last || (run->iteration + 1) % run->stage.report_every == 0)
+    if (report->last || finished % run->stage.report_every == 0)
         flags |= XPE_FIT_ERROR;
-    if (!report->last && run->hold)
-        run->due = xpe_pmace_next(run);
-    else if (!report->last)
-        flags |= xpe_pmace_next(run);
+    run->due = !report->last && run->hold;
     run->hold = false;
-    if (flags)
+    if (!report->last && !run->due)
+        XPE_TRY(xpe_pmace_next(run, finished, flags, err));
+    else if (flags)
         XPE_TRY(xpe_pmace_trip(run, flags, err));
     if (flags & XPE_FIT_ERROR)
         XPE_TRY(xpe_pmace_data_error(run, &report->data_error, err));

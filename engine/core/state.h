@@ -76,7 +76,7 @@ struct xpe_run {
     bool primed;              /* step 1 of the next iteration has been summed */
     bool sums_wait;           /* ... and its sums have not been averaged yet */
     bool hold;                /* the next step is to stop at a boundary */
-    int due;                  /* flags of the trip that a held run still has to make; 0 = none */
+    bool due;                 /* a held run still has to make the trip into its next iteration */
     bool ended;               /* diverged: there is no next step */
     bool coverage_good;       /* l_sum belongs to the modes */
     bool pending;             /* copies wait for steps 5 and 6 */
@@ -143,7 +143,8 @@ XPE_MUST_CHECK xpe_status xpe_start_back(xpe_run *run, int modes, xpe_c64 *mean,
 
 /* pmace.c */
 XPE_MUST_CHECK xpe_status xpe_pmace_trip(xpe_run *run, int flags, xpe_error *err);
-int xpe_pmace_next(const xpe_run *run); /* flags of the trip that begins the next iteration */
+/* The trip that finishes `finished` iterations (with `flags`) and begins the next. */
+XPE_MUST_CHECK xpe_status xpe_pmace_next(xpe_run *run, int finished, int flags, xpe_error *err);
 XPE_MUST_CHECK xpe_status xpe_pmace_average(xpe_run *run, xpe_error *err);
 XPE_MUST_CHECK xpe_status xpe_pmace_data_error(xpe_run *run, double *out, xpe_error *err);
 XPE_MUST_CHECK xpe_status xpe_pmace_coverage(xpe_run *run, xpe_error *err);

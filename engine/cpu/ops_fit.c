@@ -135,8 +135,14 @@ static void fit_frame(const xpe_team *team, xpe_scratch *s, const xpe_fit_args *
         bits = store_patch(team, s, a, lane, v, first[0], first[1]);
         memcpy((float *)xpe_data(a->v_energy) + i, &bits, sizeof bits);
     } else if (a->flags & XPE_FIT_UPDATE) {
-        for (int64_t r = 0; r < n; r++)
+        for (int64_t r = 0; r < n; r++) {
             team->loops->advance(v + r * n, z + r * a->cols, a->two_rho, n);
+            for (int k = 0; (a->flags & XPE_FIT_SUM_V) && k < a->modes; k++)
+                team->loops->sum_weighted(
+                    sum_at(a->sums, lane, lane->a, 2, k, first[0] + r, first[1]),
+                    (const float *)xpe_data(a->weight) + (k * n + r) * n, v + r * n, a->unit_v[k],
+                    n);
+        }
     } else if (a->flags & XPE_FIT_SUM_L) {
         for (int k = 0; k < a->modes; k++)
             for (int64_t r = 0; r < n; r++)
@@ -163,6 +169,8 @@ static void fit_part(xpe_team *team, int device, const xpe_op *op, int part, int
     if (a->flags & XPE_FIT_PATCH)
         pixel += 16 + 8 + 4 + 20 * k + 32 * k + (a->flags & XPE_FIT_SUM_V ? 32 * k : 0) +
                  (a->flags & XPE_FIT_SUM_L ? 16 * k : 0);
+    else if (a->flags & XPE_FIT_UPDATE)
+        pixel += 16 + 8 + (a->flags & XPE_FIT_SUM_V ? 36 * k : 0);
     xpe_cpu_moved(team, pixel * share.count * team->n * team->n);
 }
 

@@ -40,6 +40,9 @@ XPE_KERNEL(k_load, k_load_args)
                     p.v[f * plane + i] = v;
                 for (int k = 0; p.probe && k < p.chunk.modes; k++)
                     p.field[k * p.chunk.stride + s.frame * plane + i] = xpe_mul(p.probe[k * plane + i], v);
+                for (int k = 0; p.sum_v && k < p.chunk.modes; k++)
+                    xpe_add_pixel(p.sum_v, k * p.window + xpe_place_of(p.place, f, p.chunk.n, i), p.weight[k * plane + i], v,
+                                  p.unit_v[k]);
             }
         }
     }

@@ -75,7 +75,7 @@ typedef struct k_product_args {
     xpe_c32 *field;
 } k_product_args;
 
-/* v += 2 rho z where z is given; field_k = d_k v. */
+/* v += 2 rho z where z is given; field_k = d_k v; sum of |d_k|^kappa v. */
 typedef struct k_load_args {
     k_chunk chunk;
     k_place place;
@@ -83,6 +83,10 @@ typedef struct k_load_args {
     const xpe_c32 *z, *probe; /* probe NULL: no field is wanted */
     float two_rho;
     xpe_c32 *field;
+    const float *weight;
+    int64_t *sum_v; /* [mode][window], or NULL */
+    int64_t window; /* pixels */
+    k_unit unit_v[XPE_MODES_MAX];
 } k_load_args;
 
 /* Amplitudes of all modes' fields brought to the data, in place. */

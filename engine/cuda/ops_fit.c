@@ -83,11 +83,17 @@ static bool fit_patches(xpe_team *team, int device, const xpe_fit_args *a, k_chu
            store_patches(team, device, a, chunk);
 }
 
-/* Step 2 of the last iteration, which no step 1 follows. */
+/* Step 2 by itself, with the sums of the patches that it leaves. */
 static bool update_patches(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
 {
     k_load_args load = load_args(team, device, a, chunk);
 
+    if (a->flags & XPE_FIT_SUM_V) {
+        load.weight = xpe_data(a->weight);
+        load.sum_v = a->sums->array[XPE_SUM_A];
+        load.window = a->sums->desc.rows * a->sums->desc.cols;
+        xpe_units(load.unit_v, a->unit_v, a->modes);
+    }
     return XPE_RUN(team, device, load, &load);
 }
 
@@ -113,7 +119,7 @@ static int64_t bytes_a_pixel(const xpe_fit_args *a, bool own)
     if (a->flags & XPE_FIT_PATCH)
         bytes += 4 + (own ? 24 + 32 * k : 32 + 96 * k) + sums * k;
     else if (a->flags & XPE_FIT_UPDATE)
-        bytes += 16;
+        bytes += 16 + (a->flags & XPE_FIT_SUM_V ? 16 * k : 0);
     return bytes;
 }
 

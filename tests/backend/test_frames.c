@@ -318,6 +318,46 @@ static void a_pending_update_is_added_before_the_fit(void **state)
     xpt_scene_destroy(&s);
 }
 
+static void patches_are_summed_anew_after_an_update(void **state)
+{
+    xpt_scene s = xpt_scene_create(2, 5, 24, 20, 2, 16);
+    xpe_c32 v[5 * PLANE], z[24 * 20], after[5 * PLANE];
+    float weight[2 * PLANE];
+    xpt_random r = {17};
+
+    (void)state;
+    xpt_random_field(&r, v, 5 * PLANE);
+    xpt_random_field(&r, z, 24 * 20);
+    for (int i = 0; i < 2 * PLANE; i++)
+        weight[i] = (float)xpt_random_unit(&r);
+    xpt_scene_put(&s, s.v, v, sizeof v);
+    xpt_scene_put(&s, s.z, z, sizeof z);
+    xpt_scene_put(&s, s.weight, weight, sizeof weight);
+    xpt_scene_fit(&s, XPE_FIT_UPDATE | XPE_FIT_SUM_V, 0, 0.5f, 2);
+    xpt_bench_read(s.t, after, s.v, sizeof after);
+    for (int k = 0; k < 2; k++) {
+        int64_t *sum = xpt_scene_gather(&s, k, XPE_SUM_A);
+        for (int64_t at = 0; at < 24 * 20; at++) {
+            double re = 0, im = 0;
+            for (int64_t j = 0; j < 5; j++) {
+                int64_t row = at / 20 - s.first[2 * j], col = at % 20 - s.first[2 * j + 1];
+                if (row < 0 || col < 0 || row >= SIDE || col >= SIDE)
+                    continue;
+                re += (double)weight[k * PLANE + row * SIDE + col] *
+                      (double)after[j * PLANE + row * SIDE + col].re;
+                im += (double)weight[k * PLANE + row * SIDE + col] *
+                      (double)after[j * PLANE + row * SIDE + col].im;
+            }
+            /* a rounded product of numbers below 4 for each of at most five patches */
+            assert_true(fabs(xpe_unfix(sum[2 * at], s.unit[k].unit) - re) < 5 * 4 * 0x1p-24 + 1e-9);
+            assert_true(fabs(xpe_unfix(sum[2 * at + 1], s.unit[k].unit) - im) <
+                        5 * 4 * 0x1p-24 + 1e-9);
+        }
+        free(sum);
+    }
+    xpt_scene_destroy(&s);
+}
+
 static void patches_are_cut_where_the_frames_lie(void **state)
 {
     xpt_scene s = xpt_scene_create(2, 4, 24, 20, 1, 15);
@@ -392,6 +432,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sums_are_the_same_for_any_threads_and_batches),
         cmocka_unit_test(gathering_adds_the_rows_asked_for),
         cmocka_unit_test(a_pending_update_is_added_before_the_fit),
+        cmocka_unit_test(patches_are_summed_anew_after_an_update),
         cmocka_unit_test(patches_are_cut_where_the_frames_lie),
         cmocka_unit_test(shifts_that_leave_the_window_are_not_a_number),
     };
