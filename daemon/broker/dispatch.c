@@ -258,6 +258,16 @@ static void sentence(char *out, size_t size, const xpd_broker *b, const xpd_job 
         snprintf(out, size, "one of %s's jobs to end: %lld run, that is the limit of a user",
                  job->user, (long long)b->config.running_user_max);
         break;
+    case XPD_PENDING_SETS:
+        snprintf(out, size, "device sets that %s's jobs hold, as many as a user may have",
+                 job->user);
+        break;
+    case XPD_PENDING_MEMORY:
+        snprintf(out, size, "memory that other jobs hold");
+        break;
+    case XPD_PENDING_FOREIGN:
+        snprintf(out, size, "memory that is held by processes which are not of this service");
+        break;
     case XPD_PENDING_WORKER:
         snprintf(out, size, "the worker, which is starting");
         break;

@@ -12,6 +12,7 @@
 #define SETS 8
 #define USERS 20
 #define WAITING 4096
+#define POOL 400
 
 static int64_t simulated_jobs = 100000;
 
@@ -234,6 +235,152 @@ static void a_gang_yields_with_all_its_sets(void **state)
     assert_int_equal(c->s.yield, 0x5);
 }
 
+static void shares_are_by_weight(void **state)
+{
+    scene *c = scene_of(1);
+    (void)state;
+    hold(c, 0, 5);
+    c->users[0].weight = 3; /* 0, 20, 40, 60 against 0, 60 */
+    for (int i = 0; i < 4; i++)
+        add(c, XPD_CLASS_NORMAL, 0, 0, 0, 1, 1);
+    for (int i = 0; i < 2; i++)
+        add(c, XPD_CLASS_NORMAL, 0, 1, 0, 1, 1);
+    run(c);
+    assert_order(c, (const int64_t[]){1, 5, 2, 3, 4, 6});
+}
+
+static void sets_kept_for_live_jobs_take_no_others(void **state)
+{
+    scene *c = scene_of(2);
+    (void)state;
+    c->sets[1].live_only = true;
+    for (int i = 0; i < 2; i++)
+        add(c, XPD_CLASS_NORMAL, 0, 0, 0, 1, 1);
+    add(c, XPD_CLASS_NORMAL, 0, 0, 0, 1, 1)->sets = 2;
+    const xpd_sched_job *jobs = run(c);
+    assert_int_equal(jobs[0].taken, 1);
+    assert_int_equal(jobs[1].pending, XPD_PENDING_DEVICES);
+    assert_int_equal(jobs[2].pending, XPD_PENDING_WORKER);
+    add(c, XPD_CLASS_LIVE, 0, 1, 0, 2, 1);
+    jobs = run(c);
+    assert_int_equal(jobs[0].class, XPD_CLASS_LIVE);
+    assert_int_equal(jobs[0].taken, 3);
+}
+
+static void a_user_holds_so_many_sets_and_others_go_on(void **state)
+{
+    scene *c = scene_of(4);
+    (void)state;
+    c->s.sets_max = 2;
+    c->users[0].sets = 1;
+    add(c, XPD_CLASS_NORMAL, 9, 0, 0, 2, 1);
+    add(c, XPD_CLASS_NORMAL, 8, 0, 0, 1, 1);
+    add(c, XPD_CLASS_NORMAL, 0, 1, 0, 2, 1);
+    const xpd_sched_job *jobs = run(c);
+    assert_int_equal(jobs[0].pending, XPD_PENDING_SETS);
+    assert_int_equal(jobs[0].start_ms, XPD_NEVER);
+    assert_int_equal(jobs[1].pending, XPD_PENDING_NONE);
+    assert_int_equal(jobs[2].pending, XPD_PENDING_NONE);
+}
+
+/* Pool 0 for all sets, with `free` bytes. */
+static void have_memory(scene *c, int64_t free)
+{
+    static xpd_sched_pool pool;
+    pool.free = free;
+    c->s.pools = &pool;
+    c->s.pool_count = 1;
+}
+
+static xpd_sched_job *needs(xpd_sched_job *job, int64_t bytes)
+{
+    job->bytes = bytes;
+    return job;
+}
+
+static void a_job_waits_for_memory_that_others_give_back(void **state)
+{
+    scene *c = scene_of(3);
+    (void)state;
+    have_memory(c, 40);
+    hold(c, 0, 7);
+    c->sets[0].bytes = 60;
+    needs(add(c, XPD_CLASS_NORMAL, 5, 0, 0, 1, 10), 70);
+    needs(add(c, XPD_CLASS_NORMAL, 4, 1, 0, 1, 8), 31); /* would delay the first */
+    needs(add(c, XPD_CLASS_NORMAL, 3, 1, 0, 1, 8), 30); /* leaves it what it needs */
+    needs(add(c, XPD_CLASS_NORMAL, 2, 1, 0, 1, 7), 11); /* nothing is left now */
+    const xpd_sched_job *jobs = run(c);
+    assert_int_equal(jobs[0].pending, XPD_PENDING_MEMORY);
+    assert_int_equal(jobs[0].start_ms, c->s.now_ms + 7 * MINUTE);
+    assert_int_equal(jobs[1].pending, XPD_PENDING_RESERVATION);
+    assert_int_equal(jobs[2].pending, XPD_PENDING_NONE);
+    assert_int_not_equal(jobs[3].pending, XPD_PENDING_NONE);
+    needs(&c->jobs[3], 10); /* in time and within what is free now */
+    c->jobs[3].length_ms = 7 * MINUTE;
+    assert_int_equal(run(c)[3].pending, XPD_PENDING_NONE);
+}
+
+static void two_jobs_do_not_start_on_the_same_memory(void **state)
+{
+    scene *c = scene_of(2);
+    (void)state;
+    have_memory(c, 100);
+    needs(add(c, XPD_CLASS_NORMAL, 5, 0, 0, 1, 10), 60);
+    needs(add(c, XPD_CLASS_NORMAL, 4, 0, 0, 1, 10), 60);
+    needs(add(c, XPD_CLASS_NORMAL, 3, 0, 0, 1, 10), 40); /* would be in the way of the second */
+    const xpd_sched_job *jobs = run(c);
+    assert_int_equal(jobs[0].pending, XPD_PENDING_NONE);
+    assert_int_equal(jobs[1].pending, XPD_PENDING_MEMORY);
+    assert_int_equal(jobs[1].start_ms, c->s.now_ms + 10 * MINUTE);
+    assert_int_equal(jobs[2].pending, XPD_PENDING_NONE);
+}
+
+static void memory_of_strangers_keeps_nobody_else_up(void **state)
+{
+    scene *c = scene_of(2);
+    (void)state;
+    have_memory(c, 40);
+    needs(add(c, XPD_CLASS_NORMAL, 5, 0, 0, 1, 10), 70);
+    needs(add(c, XPD_CLASS_NORMAL, 4, 0, 0, 1, 0), 40);
+    const xpd_sched_job *jobs = run(c);
+    assert_int_equal(jobs[0].pending, XPD_PENDING_FOREIGN);
+    assert_int_equal(jobs[0].start_ms, XPD_NEVER);
+    assert_int_equal(jobs[1].pending, XPD_PENDING_NONE);
+}
+
+static void the_memory_of_the_host_is_counted_beside_that_of_a_device(void **state)
+{
+    scene *c = scene_of(2);
+    static const xpd_sched_pool pools[] = {{50}, {100}, {100}};
+    (void)state;
+    c->s.pools = pools;
+    c->s.pool_count = 3;
+    c->sets[0].pool = 1;
+    c->sets[1].pool = 2;
+    needs(add(c, XPD_CLASS_NORMAL, 5, 0, 0, 2, 10), 100)->host_bytes = 51;
+    assert_int_equal(run(c)[0].pending, XPD_PENDING_FOREIGN);
+    c->jobs[0].host_bytes = 50;
+    assert_int_equal(run(c)[0].pending, XPD_PENDING_NONE);
+    c->jobs[0].bytes = 101;
+    assert_int_equal(run(c)[0].pending, XPD_PENDING_FOREIGN);
+}
+
+static void a_live_job_makes_room_in_memory_too(void **state)
+{
+    scene *c = scene_of(3);
+    (void)state;
+    have_memory(c, 10);
+    occupied(c, 0, XPD_CLASS_NORMAL, 11, 1);
+    occupied(c, 1, XPD_CLASS_BATCH, 12, 1);
+    c->sets[0].bytes = c->sets[1].bytes = 45;
+    needs(add(c, XPD_CLASS_LIVE, 0, 0, 0, 1, 1), 55);
+    run(c);
+    assert_int_equal(c->s.yield, 1 << 1);
+    needs(&c->jobs[0], 56); /* would not be enough */
+    run(c);
+    assert_int_equal(c->s.yield, 0);
+}
+
 /* -------------------------------------------------------------------------------- simulation */
 
 typedef struct runner {
@@ -249,6 +396,8 @@ typedef struct world {
     xpd_sched_user users[USERS];
     double used_s[USERS]; /* by jobs that ended, decayed to decayed_ms */
     int64_t decayed_ms;
+    bool memory; /* it is scarce: the sets of each half share a pool */
+    xpd_sched_pool pools[2];
     xpd_sched_job *jobs, *scratch;
     int64_t *seconds; /* real length of job number i */
     runner runners[SETS];
@@ -308,7 +457,18 @@ static void arrive(world *w, int64_t number, xpd_class class, int user, int need
         .since_ms = w->s.now_ms,
         .length_ms = length,
         .need = need,
-        .sets = need == 1 && dice(w, 5) == 0 ? 1u << dice(w, SETS) : (1u << SETS) - 1};
+        .sets = need == 1 && dice(w, 5) == 0 ? 1u << dice(w, SETS) : (1u << SETS) - 1,
+        .bytes = w->memory ? 10 + dice(w, need == 1 ? POOL / 2 : POOL / 4 - 10) : 0};
+}
+
+static void scarce_memory(world *w)
+{
+    w->memory = true;
+    w->s.pools = w->pools;
+    w->s.pool_count = 2;
+    for (int i = 0; i < SETS; i++)
+        w->sets[i].pool = i / (SETS / 2);
+    w->pools[0].free = w->pools[1].free = POOL;
 }
 
 static void finish_due(world *w)
@@ -318,8 +478,10 @@ static void finish_due(world *w)
         if (!r->used || r->end_ms > w->s.now_ms)
             continue;
         for (int k = 0; k < SETS; k++) {
-            if (r->job.taken & (1u << k))
-                w->sets[k].busy = false;
+            if (!(r->job.taken & (1u << k)))
+                continue;
+            w->sets[k].busy = false;
+            w->pools[w->sets[k].pool].free += r->job.bytes;
         }
         double s = (double)(r->end_ms - r->start_ms) / 1000 * r->job.need;
         w->used_s[r->job.user] += s;
@@ -335,7 +497,7 @@ static void tell_usage(world *w)
     for (int i = 0; i < USERS; i++) {
         w->used_s[i] *= factor;
         w->users[i].used_s = w->used_s[i];
-        w->users[i].running = 0;
+        w->users[i].running = w->users[i].sets = 0;
     }
     for (int i = 0; i < SETS; i++) {
         const runner *r = &w->runners[i];
@@ -345,6 +507,7 @@ static void tell_usage(world *w)
         ms = ms > r->job.length_ms ? ms : r->job.length_ms;
         w->users[r->job.user].used_s += (double)ms / 1000 * r->job.need;
         w->users[r->job.user].running++;
+        w->users[r->job.user].sets += r->job.need;
     }
 }
 
@@ -360,6 +523,9 @@ static void start(world *w, const xpd_sched_job *job)
             continue;
         assert_false(w->sets[k].busy);
         w->sets[k].busy = true;
+        w->sets[k].bytes = job->bytes;
+        w->pools[w->sets[k].pool].free -= job->bytes;
+        assert_true(!w->memory || w->pools[w->sets[k].pool].free >= 0);
         w->sets[k].until_ms = job->length_ms > 0 ? w->s.now_ms + job->length_ms : XPD_NEVER;
     }
     assert_non_null(r);
@@ -372,21 +538,37 @@ static void start(world *w, const xpd_sched_job *job)
     w->started++;
 }
 
-/* When the first that waits can start if nothing but what runs now runs: by sorting the ends. */
+/* Whether the job could start at that time if nothing but what runs now runs: by counting. */
+static bool could_start_at(const world *w, const xpd_sched_job *job, int64_t at)
+{
+    int64_t sets[2] = {0}, bytes[2] = {w->pools[0].free, w->pools[1].free}, places = 0;
+
+    for (int k = 0; k < SETS; k++) {
+        int pool = w->sets[k].pool;
+        if (w->sets[k].busy && w->sets[k].until_ms > at)
+            continue;
+        sets[pool] += (job->sets >> k & 1) != 0;
+        bytes[pool] += w->sets[k].busy ? w->sets[k].bytes : 0;
+    }
+    for (int pool = 0; pool < 2; pool++) {
+        int64_t most = w->memory ? bytes[pool] / job->bytes : SETS;
+        places += sets[pool] < most ? sets[pool] : most;
+    }
+    return places >= job->need;
+}
+
 static int64_t could_start(const world *w, const xpd_sched_job *job)
 {
-    int64_t ends[SETS];
-    int count = 0;
+    int64_t best = XPD_NEVER;
+
+    if (could_start_at(w, job, w->s.now_ms))
+        return w->s.now_ms;
     for (int k = 0; k < SETS; k++) {
-        if (!(job->sets & (1u << k)))
-            continue;
-        int64_t end = w->sets[k].busy ? w->sets[k].until_ms : w->s.now_ms;
-        int at = count++;
-        for (; at > 0 && ends[at - 1] > end; at--)
-            ends[at] = ends[at - 1];
-        ends[at] = end;
+        int64_t end = w->sets[k].busy ? w->sets[k].until_ms : XPD_NEVER;
+        if (end < best && could_start_at(w, job, end))
+            best = end;
     }
-    return ends[job->need - 1];
+    return best;
 }
 
 static void schedule(world *w)
@@ -414,7 +596,8 @@ static void schedule(world *w)
     /* The first of those that wait: its sets are not free, and what was started behind it has not
      * moved its start. */
     int64_t at = could_start(w, &w->jobs[0]);
-    assert_int_equal(w->jobs[0].pending, XPD_PENDING_DEVICES);
+    assert_true(w->jobs[0].pending == XPD_PENDING_DEVICES ||
+                (w->memory && w->jobs[0].pending == XPD_PENDING_MEMORY));
     assert_true(at > w->s.now_ms);
     assert_int_equal(at, w->jobs[0].start_ms);
     if (w->head == w->jobs[0].number && !overtaken)
@@ -439,11 +622,14 @@ static int random_need(world *w)
     return d < 75 ? 1 : d < 90 ? 2 : d < 98 ? 4 : 8;
 }
 
-static uint64_t simulate(uint64_t seed, int64_t count, bool print)
+static uint64_t simulate(uint64_t seed, int64_t count, bool memory, bool print)
 {
     static const int class_of[10] = {0, 1, 1, 1, 1, 1, 2, 2, 3, 3};
     world *w = world_of(seed, count);
     int64_t number = 1, arrival = 0;
+
+    if (memory)
+        scarce_memory(w);
 
     while (number <= count || w->s.job_count > 0 || next_end(w) != XPD_NEVER) {
         int64_t end = next_end(w);
@@ -456,15 +642,16 @@ static uint64_t simulate(uint64_t seed, int64_t count, bool print)
                    random_need(w), 10 + dice(w, 600));
             /* 0.82 of what the sets can do, in waves of 1.1 and 0.6 that last four hours */
             bool high = w->s.now_ms / (240 * MINUTE) % 2 == 0;
-            arrival += dice(w, high ? 110000 : 205000);
+            int64_t gap = dice(w, high ? 110000 : 205000);
+            arrival += memory ? gap * 8 / 5 : gap; /* not all sets can be used at a time */
         }
         schedule(w);
     }
     assert_int_equal(w->started, count);
     for (int class = 0; class < XPD_CLASSES; class ++) {
         if (print)
-            print_message("%lld jobs, %s: longest wait %.1f h\n", (long long)count,
-                          xpd_class_name((xpd_class) class),
+            print_message("%lld jobs%s, %s: longest wait %.1f h\n", (long long)count,
+                          memory ? ", scarce memory" : "", xpd_class_name((xpd_class) class),
                           (double)w->waited_most[class] / (60 * MINUTE));
         assert_true(w->waited_most[class] < 24 * 60 * MINUTE);
     }
@@ -474,26 +661,33 @@ static uint64_t simulate(uint64_t seed, int64_t count, bool print)
 static void random_jobs_keep_the_invariants(void **state)
 {
     (void)state;
-    simulate(1, simulated_jobs, true);
+    simulate(1, simulated_jobs, false, true);
+}
+
+static void they_do_where_memory_is_scarce(void **state)
+{
+    (void)state;
+    simulate(2, simulated_jobs / 2, true, true);
 }
 
 static void the_same_input_gives_the_same_schedule(void **state)
 {
     (void)state;
-    assert_true(simulate(7, 5000, false) == simulate(7, 5000, false));
-    assert_false(simulate(7, 5000, false) == simulate(8, 5000, false));
+    assert_true(simulate(7, 5000, true, false) == simulate(7, 5000, true, false));
+    assert_false(simulate(7, 5000, true, false) == simulate(8, 5000, true, false));
 }
 
 /* Users with jobs of very different size and number, always some of each waiting. */
-static void users_that_always_wait_get_equal_shares(void **state)
+static void share_out(bool weighted)
 {
     enum { HOURS = 400 };
     world *w = world_of(3, 2000000);
     int64_t number = 1;
     int waiting[USERS];
-    double sum = 0;
+    double sum = 0, weights = 0;
 
-    (void)state;
+    for (int u = 0; u < USERS && weighted; u++)
+        w->users[u].weight = 1 + u % 2;
     while (w->s.now_ms < HOURS * 60 * MINUTE) {
         memset(waiting, 0, sizeof waiting);
         for (size_t i = 0; i < w->s.job_count; i++)
@@ -511,14 +705,33 @@ static void users_that_always_wait_get_equal_shares(void **state)
         w->s.now_ms = next_end(w);
         finish_due(w);
     }
-    for (int u = 0; u < USERS; u++)
-        sum += w->served_s[u];
+    double least = INFINITY, most = 0;
     for (int u = 0; u < USERS; u++) {
-        double share = w->served_s[u] / sum * USERS;
-        if (share < 0.9 || share > 1.1)
-            fail_msg("user %d has %.2f of an equal share", u, share);
+        sum += w->served_s[u];
+        weights += weighted ? w->users[u].weight : 1;
     }
+    for (int u = 0; u < USERS; u++) {
+        double share = w->served_s[u] / sum / (weighted ? w->users[u].weight : 1) * weights;
+        least = share < least ? share : least;
+        most = share > most ? share : most;
+        if (share < 0.9 || share > 1.1)
+            fail_msg("user %d has %.2f of its share", u, share);
+    }
+    print_message("%s shares: from %.3f to %.3f of what is due\n", weighted ? "weighted" : "equal",
+                  least, most);
     world_free(w);
+}
+
+static void users_that_always_wait_get_equal_shares(void **state)
+{
+    (void)state;
+    share_out(false);
+}
+
+static void and_by_weight_where_they_have_one(void **state)
+{
+    (void)state;
+    share_out(true);
 }
 
 /* One user keeps eight sets full with urgent jobs; another has one that nobody wants to run. */
@@ -557,9 +770,19 @@ int main(int argc, char **argv)
         cmocka_unit_test(sets_that_are_down_are_not_used_and_hold_nobody_else_up),
         cmocka_unit_test(only_a_live_job_makes_others_yield_and_the_least_first),
         cmocka_unit_test(a_gang_yields_with_all_its_sets),
+        cmocka_unit_test(shares_are_by_weight),
+        cmocka_unit_test(sets_kept_for_live_jobs_take_no_others),
+        cmocka_unit_test(a_user_holds_so_many_sets_and_others_go_on),
+        cmocka_unit_test(a_job_waits_for_memory_that_others_give_back),
+        cmocka_unit_test(two_jobs_do_not_start_on_the_same_memory),
+        cmocka_unit_test(memory_of_strangers_keeps_nobody_else_up),
+        cmocka_unit_test(the_memory_of_the_host_is_counted_beside_that_of_a_device),
+        cmocka_unit_test(a_live_job_makes_room_in_memory_too),
         cmocka_unit_test(random_jobs_keep_the_invariants),
+        cmocka_unit_test(they_do_where_memory_is_scarce),
         cmocka_unit_test(the_same_input_gives_the_same_schedule),
         cmocka_unit_test(users_that_always_wait_get_equal_shares),
+        cmocka_unit_test(and_by_weight_where_they_have_one),
         cmocka_unit_test(nobody_starves),
     };
     if (argc > 1)
