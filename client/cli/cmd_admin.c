@@ -46,9 +46,16 @@ static bool good_date(const char *text)
     return false;
 }
 
-/* "read,submit"; CLI_OK or CLI_USAGE. */
+static bool good_class(const char *text)
+{
+    return strcmp(text, "live") == 0 || strcmp(text, "normal") == 0 || strcmp(text, "batch") == 0 ||
+           strcmp(text, "scavenger") == 0;
+}
+
+/* "read,submit,class=batch"; CLI_OK or CLI_USAGE. */
 static int join_scopes(char *out, size_t size, const cli_args *args)
 {
+    const char *class = cli_args_text(args, "class");
     int i;
 
     *out = '\0';
@@ -64,6 +71,14 @@ static int join_scopes(char *out, size_t size, const cli_args *args)
     }
     if (!*out)
         (void)snprintf(out, size, "submit");
+    if (class) {
+        size_t at = strlen(out);
+
+        if (!good_class(class) || at > size - 32)
+            return cli_usage(args->command,
+                             "class '%.40s' is not live, normal, batch or scavenger", class);
+        (void)snprintf(out + at, size - at, ",class=%s", class);
+    }
     return CLI_OK;
 }
 

@@ -138,6 +138,9 @@ static const cli_option admin_options[] = {
      "tokens new: read, submit or admin; may be repeated (default submit, which holds read)"},
     {"expires", 0, CLI_TEXT, "DATE", NULL,
      "tokens new: a day or a second of UTC, 2027-01-31 or 2027-01-31T18:00:00Z (default: never)"},
+    {"class", 0, CLI_TEXT, "CLASS", NULL,
+     "tokens new: highest class of jobs submitted with it: live, normal, batch or scavenger "
+     "(default live)"},
     {"user", 0, CLI_TEXT, "USER", NULL,
      "tokens new: whose jobs they are, a name or a number (default: the calling user)"},
     {0}};

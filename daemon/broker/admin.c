@@ -5,6 +5,7 @@
 #include "life.h"
 #include "log.h"
 #include "notify.h"
+#include "people.h"
 #include "routes.h"
 #include "run.h"
 #include "stream.h"
@@ -36,6 +37,7 @@ bool xpd_reload(xpd_broker *b, char *rest, size_t size, xpd_error *err)
         xpd_config_exchange(&b->config, &fresh, rest, size);
         xpd_auth_destroy(b->auth);
         b->auth = auth;
+        xpd_people_forget();
         xpd_log_set_level((xpd_level)b->config.log_level);
         xpd_log_set_json(b->config.log_json);
         b->metrics.reloads++;

@@ -29,6 +29,7 @@ typedef struct token {
     uid_t uid;
     char name[64];
     xpd_scope scope;
+    xpd_class class_most;
     int64_t expires_ms; /* 0 = never */
 } token;
 
@@ -89,7 +90,7 @@ void xpd_user_name(char *out, size_t size, uid_t uid)
     snprintf(out, size, "%s", names[slot].name);
 }
 
-static bool find_uid(uid_t *out, const char *user)
+bool xpd_user_find(uid_t *out, const char *user)
 {
     struct passwd entry, *found = NULL;
     char buffer[4096], *end = NULL;
@@ -124,13 +125,21 @@ const char *xpd_scope_name(xpd_scope scope)
     return scopes[scope];
 }
 
-static bool parse_scopes(xpd_scope *out, char *text)
+/* A line that names a class alone has the scope submit, as one without words. */
+static bool parse_scopes(xpd_scope *out, xpd_class *most, char *text)
 {
     char *rest = NULL;
+    bool classed = false;
 
     *out = XPD_SCOPE_NONE;
     for (char *word = strtok_r(text, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
         xpd_scope found = XPD_SCOPE_NONE;
+        if (strncmp(word, "class=", 6) == 0) {
+            if (classed || !xpd_class_find(most, word + 6))
+                return false;
+            classed = true;
+            continue;
+        }
         for (int i = XPD_SCOPE_READ; i <= XPD_SCOPE_ADMIN; i++) {
             if (strcmp(word, scopes[i]) == 0)
                 found = (xpd_scope)i;
@@ -139,6 +148,8 @@ static bool parse_scopes(xpd_scope *out, char *text)
             return false;
         *out = found > *out ? found : *out;
     }
+    if (classed && *out == XPD_SCOPE_NONE)
+        *out = XPD_SCOPE_SUBMIT;
     return *out != XPD_SCOPE_NONE;
 }
 
@@ -160,7 +171,7 @@ static bool parse_expiry(int64_t *out_ms, const char *text)
 static bool parse_line(xpd_auth *auth, char *text, const char *path, int number, xpd_error *err)
 {
     char *rest = NULL;
-    token t = {.scope = XPD_SCOPE_SUBMIT};
+    token t = {.scope = XPD_SCOPE_SUBMIT, .class_most = XPD_CLASS_LIVE};
 
     text[strcspn(text, "\r\n")] = '\0';
     while (*text == ' ' || *text == '\t')
@@ -176,17 +187,17 @@ static bool parse_line(xpd_auth *auth, char *text, const char *path, int number,
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
                         "token file '%s', line %d: not 'name:user:sha256 in 64 hex digits'", path,
                         number);
-    if (words && !parse_scopes(&t.scope, words))
+    if (words && !parse_scopes(&t.scope, &t.class_most, words))
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
                         "token file '%s', line %d: the scopes are read, submit and admin, with "
-                        "commas between",
+                        "commas between, and class=live, normal, batch or scavenger",
                         path, number);
     if (words && rest && *rest && !parse_expiry(&t.expires_ms, rest))
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
                         "token file '%s', line %d: the expiry '%.40s' is not a date such as "
                         "2027-01-31 or 2027-01-31T18:00:00Z",
                         path, number, rest);
-    if (!find_uid(&t.uid, user))
+    if (!xpd_user_find(&t.uid, user))
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
                         "token file '%s', line %d: there is no user '%s'", path, number, user);
     if (auth->count == TOKENS_MAX)
@@ -307,6 +318,7 @@ static bool check_token(const xpd_auth *auth, xpd_caller *out, const char *text,
     out->uid = found->uid;
     out->scope = found->scope;
     out->expires_ms = found->expires_ms;
+    out->class_most = found->class_most;
     snprintf(out->token, sizeof out->token, "%s", found->name);
     return true;
 }

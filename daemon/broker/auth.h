@@ -5,6 +5,7 @@
 #define XPD_AUTH_H
 
 #include "fault.h"
+#include "schedule.h"
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -23,12 +24,14 @@ typedef struct xpd_caller {
     xpd_scope scope;
     char token[64];     /* name of the token, "" = the peer of the unix socket */
     int64_t expires_ms; /* 0 = never */
+    xpd_class class_most; /* the highest class that the token is for; see people.h */
 } xpd_caller;
 
 typedef struct xpd_auth xpd_auth;
 
 /* System mode: lines `name:user-or-uid:sha256 in hex[:scopes[:expiry]]`, '#' comments; path NULL
- * means no tokens.  Scopes are read, submit, admin with commas between (default submit); the expiry
+ * means no tokens.  Scopes are read, submit, admin with commas between (default submit), and among
+ * them may be class=live|normal|batch|scavenger, the highest class of the token's jobs; the expiry
  * is a day or a second of UTC, 2027-01-31 or 2027-01-31T18:00:00Z. */
 bool xpd_auth_load(xpd_auth **out, const char *path, xpd_error *err);
 /* --user: the token in `path` (mode 0600), made when there is no good one. */
@@ -42,6 +45,7 @@ bool xpd_auth_check(const xpd_auth *auth, xpd_caller *out, const char *authoriza
 bool xpd_caller_sees(const xpd_caller *caller, uid_t owner);
 const char *xpd_scope_name(xpd_scope scope);
 void xpd_user_name(char *out, size_t size, uid_t uid);
+bool xpd_user_find(uid_t *out, const char *user); /* by name or number */
 /* Lower-case hex SHA-256 of data, 65 bytes. */
 void xpd_sha256_hex(char out[65], const void *data, size_t length);
 

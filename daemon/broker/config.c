@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "log.h"
+#include "people.h"
 
 #include <errno.h>
 #include <ini.h>
@@ -67,9 +68,11 @@ static const option options[] = {
     {"http", "unix_mode", "unix-mode", OCTAL, AT(unix_mode), 0600, 0777, "0660",
      "mode of the unix socket (with --user always 0600)"},
     {"roots", "data", "data-root", PATHS, AT(data_roots), 0, 0, NULL,
-     "folder in which scans may be; may be repeated (with --user default /)"},
+     "folder in which scans may be, or @GROUP:FOLDER for that group alone; may be repeated (with "
+     "--user default /)"},
     {"roots", "write", "write-root", PATHS, AT(write_roots), 0, 0, NULL,
-     "folder in which results may be written; may be repeated (with --user default /)"},
+     "folder in which results may be written, or @GROUP:FOLDER for that group alone; may be "
+     "repeated (with --user default /)"},
     {"workers", "cpu", "cpu-workers", INTEGER, AT(cpu_workers), 1, 16, "1",
      "device sets on the CPU: so many jobs run side by side, each with its share of the cores"},
     {"worker", "cpu_threads", "worker-cpu-threads", INTEGER, AT(worker_cpu_threads), 0, 4096, "0",
@@ -88,6 +91,10 @@ static const option options[] = {
      "jobs waiting, of all users"},
     {"limits", "queue_user", "queue-user-max", INTEGER, AT(queue_user_max), 1, 1000000, "200",
      "jobs waiting, of one user"},
+    {"limits", "class", "class-max", TEXT, AT(class_word), 0, 0, "live",
+     "highest class that a job may have: live, normal, batch or scavenger"},
+    {"limits", "class_for", "class-max-for", LIST, AT(class_for), 0, 0, NULL,
+     "the same for one user or group, as USER:CLASS or @GROUP:CLASS; may be repeated"},
     {"limits", "min_run_s", "min-run-s", INTEGER, AT(min_run_s), 0, 86400, "60",
      "time that a batch or scavenger job runs before it may have to make room for a live one, s"},
     {"limits", "running_user", "running-user-max", INTEGER, AT(running_user_max), 0, 1000, "0",
@@ -96,6 +103,8 @@ static const option options[] = {
      "event streams and long polls, of all users"},
     {"limits", "streams_user", "streams-user-max", INTEGER, AT(streams_user_max), 0, 10000, "0",
      "event streams and long polls, of one user; 0 = 64, with --user as limits.streams"},
+    {"limits", "streams_job", "streams-job-max", INTEGER, AT(streams_job_max), 0, 10000, "0",
+     "the same of one user on one job; 0 = 4, with --user as limits.streams"},
     {"limits", "connections", "connections-max", INTEGER, AT(connections_max), 8, 60000, "1256",
      "connections to the api; one more is answered 503"},
     {"limits", "rate", "rate-max", INTEGER, AT(rate), -1, 1000000, "-1",
@@ -132,10 +141,13 @@ static const char *const live[] = {"log-level",
                                    "cancel-grace-s",
                                    "reader-probe-s",
                                    "reader-read-s",
+                                   "class-max",
+                                   "class-max-for",
                                    "queue-max",
                                    "queue-user-max",
                                    "streams-max",
                                    "streams-user-max",
+                                   "streams-job-max",
                                    "connections-max",
                                    "rate-max",
                                    "burst-max"};
@@ -187,15 +199,23 @@ static bool set_integer(int64_t *out, const option *o, const char *value, const 
     return true;
 }
 
+static bool is_root(const char *value)
+{
+    char group[64];
+    const char *path;
+    xpd_root_split(group, sizeof group, &path, value);
+    return path[0] == '/' && (value[0] == '/' || (*group && strlen(group) + 1 < sizeof group));
+}
+
 static bool set_value(xpd_config *config, const option *o, const char *value, const char *where,
                       xpd_error *err)
 {
     void *target = (char *)config + o->offset;
 
-    if ((o->kind == PATH || o->kind == PATHS) && value[0] != '/' && o->section &&
-        strcmp(o->section, "roots") == 0)
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: '%s' is not an absolute path", where,
-                        value);
+    if (o->kind == PATHS && !is_root(value))
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                        "%s: '%s' is not an absolute path, nor @GROUP and one with a colon between",
+                        where, value);
     if (o->kind != FLAG && !*value)
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: the value is empty", where);
     switch (o->kind) {
@@ -499,10 +519,14 @@ bool xpd_config_finish(xpd_config *config, xpd_error *err)
     if (!config->log_json && strcmp(config->log_form, "text") != 0)
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "log '%s' is not text or json",
                         config->log_form);
+    if (!xpd_people_check(config, err))
+        return false;
     if (config->rate < 0)
         config->rate = config->user ? 0 : 10;
     if (config->streams_user_max == 0)
         config->streams_user_max = config->user ? config->streams_max : 64;
+    if (config->streams_job_max == 0)
+        config->streams_job_max = config->user ? config->streams_max : 4;
     if (config->user) {
         config->unix_mode = 0600;
         if (!user_folders(config, err))
@@ -609,6 +633,7 @@ void xpd_config_exchange(xpd_config *current, xpd_config *fresh, char *rest, siz
         }
     }
     current->log_level = fresh->log_level; /* made from the words */
+    current->class_max = fresh->class_max;
     current->log_json = fresh->log_json;
 }
 

@@ -35,7 +35,7 @@ typedef struct xpd_config {
     char *token_file; /* system mode: lines as in auth.h; --user: where the token is written */
     int64_t unix_mode;
 
-    xpd_list data_roots, write_roots;
+    xpd_list data_roots, write_roots; /* "/path" or "@group:/path"; see people.h */
 
     int64_t keep_days, ballast_mib;
     int64_t cpu_workers;                                 /* device sets on the CPU */
@@ -43,9 +43,12 @@ typedef struct xpd_config {
     char *worker_program, *reader_program, *zmq_program; /* NULL = beside this program */
     int64_t cancel_grace_s, probe_s, read_s;
 
+    char *class_word;
+    int64_t class_max;  /* an xpd_class: the highest of those whom class_for does not name */
+    xpd_list class_for; /* "USER:CLASS" or "@GROUP:CLASS" */
     int64_t running_user_max; /* 0 = no limit */
     int64_t min_run_s;        /* before a job makes room for a live one */
-    int64_t queue_max, queue_user_max, streams_max, streams_user_max;
+    int64_t queue_max, queue_user_max, streams_max, streams_user_max, streams_job_max;
     int64_t low_disk_mib;
     int64_t connections_max;
     int64_t rate,

@@ -17,17 +17,27 @@ static int find(const xpd_rate *rate, uid_t uid)
     return oldest;
 }
 
+static double left_of(const xpd_rate *rate, int i, uid_t uid, int64_t per_s, int64_t burst,
+                      int64_t now_ms)
+{
+    double most = (double)burst, left = most;
+    if (rate->buckets[i].used && rate->buckets[i].uid == uid)
+        left = rate->buckets[i].left +
+               (double)(now_ms - rate->buckets[i].at_ms) / 1000 * (double)per_s;
+    return left > most ? most : left;
+}
+
+int64_t xpd_rate_left(const xpd_rate *rate, uid_t uid, int64_t per_s, int64_t burst, int64_t now_ms)
+{
+    return (int64_t)left_of(rate, find(rate, uid), uid, per_s, burst, now_ms);
+}
+
 int xpd_rate_take(xpd_rate *rate, uid_t uid, int64_t per_s, int64_t burst, int64_t now_ms)
 {
     if (per_s <= 0)
         return 0;
     int i = find(rate, uid);
-    double most = (double)burst, left = most;
-    if (rate->buckets[i].used && rate->buckets[i].uid == uid)
-        left = rate->buckets[i].left +
-               (double)(now_ms - rate->buckets[i].at_ms) / 1000 * (double)per_s;
-    if (left > most)
-        left = most;
+    double left = left_of(rate, i, uid, per_s, burst, now_ms);
     bool allowed = left >= 1;
     rate->buckets[i].used = true;
     rate->buckets[i].uid = uid;

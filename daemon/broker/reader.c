@@ -2,6 +2,7 @@
 #include "reader.h"
 
 #include "log.h"
+#include "people.h"
 #include "supervise.h"
 
 #include <signal.h>
@@ -90,25 +91,14 @@ static void too_late(void *context)
     xpd_child_signal(&reading->child, SIGKILL);
 }
 
-static json_t *roots_json(const xpd_list *roots)
-{
-    json_t *list;
-    if (roots->count == 1 && strcmp(roots->items[0], "/") == 0)
-        return json_null(); /* the process's own permissions */
-    list = json_array();
-    for (int i = 0; i < roots->count; i++)
-        json_array_append_new(list, json_string(roots->items[i]));
-    return list;
-}
-
-xpd_reading *xpd_reading_start(xpd_broker *b, xpp_ipc_type type, json_t *job,
+xpd_reading *xpd_reading_start(xpd_broker *b, xpp_ipc_type type, uid_t uid, json_t *job,
                                const char *output_path, xpd_reading_done done, void *context,
                                xpd_error *err)
 {
     xpd_reading *reading = calloc(1, sizeof *reading);
-    json_t *body =
-        json_pack("{s:O, s:o, s:o, s:s?}", "job", job, "roots", roots_json(&b->config.data_roots),
-                  "write_roots", roots_json(&b->config.write_roots), "output_path", output_path);
+    json_t *body = json_pack("{s:O, s:o, s:o, s:s?}", "job", job, "roots",
+                             xpd_roots_of(&b->config.data_roots, uid), "write_roots",
+                             xpd_roots_of(&b->config.write_roots, uid), "output_path", output_path);
 
     if (!reading || !body) {
         xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "memory is exhausted");

@@ -192,7 +192,7 @@ void xpd_get_job(xpd_request *r)
     if (wait_s == 0 || !is_current(r, r->job) || xpd_state_terminal(r->job->state) ||
         r->b->stopping)
         show(r, r->job);
-    else if (!xpd_streams_admit(r->b, r->caller.uid, &err))
+    else if (!xpd_streams_admit(r->b, r->caller.uid, r->job, &err))
         xpd_reply_error(r, &err);
     else
         xpd_wait_open(r, r->job, wait_s, show);

@@ -3,8 +3,10 @@
 #include "dispatch.h"
 #include "life.h"
 #include "log.h"
+#include "people.h"
 #include "routes.h"
 #include "run.h"
+#include "stream.h"
 #include "worker.h"
 
 #include <stdio.h>
@@ -122,6 +124,7 @@ void xpd_get_limits(xpd_request *r)
 {
     xpd_broker *b = r->b;
     uid_t uid = r->caller.uid;
+    xpd_stream_counts streams;
     int64_t running = 0, waiting = (int64_t)(xpd_queue_count_user(&b->queue, uid) +
                                              xpd_queue_count_user(&b->held, uid));
 
@@ -129,9 +132,20 @@ void xpd_get_limits(xpd_request *r)
         const xpd_job *job = xpd_run_job(b->workers[i]);
         running += job && job->uid == uid;
     }
+    xpd_streams_of(b, uid, NULL, &streams);
+    json_t *rate = limit(b->config.rate, 0);
+    json_object_set_new(rate, "burst", json_integer(b->config.burst));
+    json_object_set_new(rate, "left",
+                        json_integer(xpd_rate_left(&b->rate, uid, b->config.rate, b->config.burst,
+                                                   xpd_now_ms())));
+    json_object_del(rate, "current");
     xpd_reply_json(
         r, MHD_HTTP_OK,
-        json_pack("{s:o, s:o, s:o, s:{s:I, s:I}, s:f, s:I, s:I}", "queued_user",
+        json_pack("{s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:{s:I, s:I}, s:f, s:I, s:I}", "class",
+                  xpd_class_name(xpd_class_of_caller(&b->config, &r->caller)), "streams_user",
+                  limit(b->config.streams_user_max, streams.user), "streams",
+                  limit(b->config.streams_max, streams.all), "rate", rate, "streams_job",
+                  (json_int_t)b->config.streams_job_max, "queued_user",
                   limit(b->config.queue_user_max, waiting), "queued",
                   limit(b->config.queue_max, (int64_t)(b->queue.count + b->held.count)),
                   "running_user", limit(b->config.running_user_max, running), "disk", "free_bytes",

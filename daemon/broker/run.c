@@ -248,7 +248,8 @@ static bool begin(xpd_run *run, xpd_error *err)
     json_decref(run->job->devices);
     run->job->devices = xpd_choice_names(&run->choice);
     const char *path = run->decoded->output_path ? output_path(run, own, sizeof own) : NULL;
-    run->reading = xpd_reading_start(run->b, XPP_IPC_READ, run->resolved, path, on_scan, run, err);
+    run->reading = xpd_reading_start(run->b, XPP_IPC_READ, run->job->uid, run->resolved, path,
+                                     on_scan, run, err);
     return run->reading != NULL;
 }
 

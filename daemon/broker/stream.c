@@ -273,23 +273,38 @@ static void stream_free(void *context)
 
 /* ----------------------------------------------------------------------------------- opening */
 
-bool xpd_streams_admit(const xpd_broker *b, uid_t uid, xpd_error *err)
+void xpd_streams_of(const xpd_broker *b, uid_t uid, const xpd_job *job, xpd_stream_counts *out)
 {
-    int64_t all = 0, mine = 0;
+    *out = (xpd_stream_counts){0, 0, 0};
     for (const xpd_stream *s = b->streams; s; s = s->next) {
-        all++;
-        mine += s->caller.uid == uid;
+        out->all++;
+        out->user += s->caller.uid == uid;
+        out->job += s->caller.uid == uid && s->job == job;
     }
     for (const xpd_wait *w = b->waits; w; w = w->next) {
-        all++;
-        mine += w->r->caller.uid == uid;
+        out->all++;
+        out->user += w->r->caller.uid == uid;
+        out->job += w->r->caller.uid == uid && w->job == job;
     }
-    if (all >= b->config.streams_max || mine >= b->config.streams_user_max)
-        return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "",
-                        "%lld streams are open%s; that is the limit",
-                        (long long)(mine >= b->config.streams_user_max ? mine : all),
-                        mine >= b->config.streams_user_max ? " for you" : "");
-    return true;
+}
+
+bool xpd_streams_admit(const xpd_broker *b, uid_t uid, const xpd_job *job, xpd_error *err)
+{
+    xpd_stream_counts n;
+    xpd_streams_of(b, uid, job, &n);
+    bool of_job = job && n.job >= b->config.streams_job_max,
+         of_user = n.user >= b->config.streams_user_max;
+
+    if (!of_job && !of_user && n.all < b->config.streams_max)
+        return true;
+    return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "%lld streams are open%s; that is the limit%s",
+                    (long long)(of_job    ? n.job
+                                : of_user ? n.user
+                                          : n.all),
+                    of_job    ? " for you on this job"
+                    : of_user ? " for you"
+                              : "",
+                    of_job ? "; close one, or follow all your jobs by GET /v1/events" : "");
 }
 
 static bool choose_encoding(xpd_request *r, encoding *out)
@@ -361,7 +376,7 @@ void xpd_stream_open(xpd_request *r, xpd_job *job)
     }
     if (!xpd_request_number(r, "follow", 0, 1, &follow) || (job && !read_start(r, &from)))
         return;
-    if (b->stopping || !xpd_streams_admit(b, r->caller.uid, &err)) {
+    if (b->stopping || !xpd_streams_admit(b, r->caller.uid, job, &err)) {
         if (b->stopping)
             xpd_fail(&err, XPP_FAULT_DRAINING, "", "the service is stopping");
         xpd_reply_error(r, &err);

@@ -16,8 +16,12 @@ void xpd_streams_tick(xpd_broker *b);
 void xpd_streams_end(xpd_broker *b);
 bool xpd_streams_none(const xpd_broker *b);
 int64_t xpd_streams_count(const xpd_broker *b); /* long polls included */
-/* Whether the caller may open one more; else err is UNAVAILABLE. */
-bool xpd_streams_admit(const xpd_broker *b, uid_t uid, xpd_error *err);
+typedef struct xpd_stream_counts {
+    int64_t all, user, job; /* of everybody, of the user, of the user on the job */
+} xpd_stream_counts;
+void xpd_streams_of(const xpd_broker *b, uid_t uid, const xpd_job *job, xpd_stream_counts *out);
+/* Whether the user may open one more on the job (NULL = on all); else err is UNAVAILABLE. */
+bool xpd_streams_admit(const xpd_broker *b, uid_t uid, const xpd_job *job, xpd_error *err);
 
 /* GET /v1/jobs/{id}/events and GET /v1/events; job NULL for the latter. */
 void xpd_stream_open(xpd_request *r, xpd_job *job);

@@ -190,8 +190,8 @@ static void look(xpd_submission *s)
         return;
     }
     s->step = WAIT_READER;
-    s->reading = xpd_reading_start(s->b, XPP_IPC_PROBE, s->resolved, s->decoded->output_path,
-                                   on_scan, s, &err);
+    s->reading = xpd_reading_start(s->b, XPP_IPC_PROBE, s->r->caller.uid, s->resolved,
+                                   s->decoded->output_path, on_scan, s, &err);
     if (!s->reading)
         finish_error(s, &err);
 }

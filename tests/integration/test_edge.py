@@ -189,6 +189,58 @@ def test_one_users_streams_do_not_use_up_anothers(make_system, slow_scan_file):
     assert ada_stream
 
 
+def test_one_job_has_few_streams_of_one_user(make_system, slow_scan_file):
+    daemon = make_system(roots_of(slow_scan_file), tokens=(("ada", ADA), ("root", 0, "admin")))
+    ada = daemon.api_of("ada")
+    job = ada.submit(endless(slow_scan_file))["id"]
+    streams = [ada.stream(job) for _ in range(4)]
+    try:
+        refused = ada.get(f"/v1/jobs/{job}/events")
+        assert refused.status == 503 and "on this job" in refused.json()["detail"] and refused.headers["Retry-After"], refused
+        limits = ada.get("/v1/limits").json()
+        assert limits["streams_job"] == 4 and limits["streams_user"] == {"limit": 64, "current": 4} == {**limits["streams"], "limit": 64}
+        assert limits["class"] == "live" and limits["rate"]["limit"] == 10 and 45 <= limits["rate"]["left"] <= 49, limits
+        assert ada.get("/v1/events?follow=0").status == 200, "all jobs are another matter"
+        assert daemon.api_of("root").get(f"/v1/jobs/{job}/events?follow=0").status == 200, "and so is another user"
+    finally:
+        for stream in streams:
+            stream.connection.close()
+            stream.response.close()
+    ada.post(f"/v1/jobs/{job}/cancel")
+
+
+def test_a_root_of_a_group_is_for_that_group(make_system, scan_file, tmp_path):
+    """By root and daemon, who have a group of their own name in every Debian."""
+    (tmp_path / "out").mkdir()
+    folder = pathlib.Path(scan_file).parent
+    daemon = make_system(f"[roots]\ndata = @daemon:{folder}\nwrite = {tmp_path}/out\n[limits]\nclass_for = @daemon:batch\n",
+                         tokens=(("member", "daemon"), ("stranger", ADA), ("operator", "root", "admin")))
+    job = daemon.api_of("member").submit({"scan": {"path": scan_file}, "class": "batch", "recon": {"iterations": 2}})
+    assert daemon.api_of("member").finish(job["id"])["state"] == "succeeded"
+    assert daemon.api_of("member").get("/v1/limits").json()["class"] == "batch"
+    for name in ("stranger", "operator"):
+        refused = daemon.api_of(name).post("/v1/jobs", {"scan": {"path": scan_file}})
+        assert refused.status == 422 and "outside" in refused.text, refused
+    daemon.configure(f"[roots]\ndata = {folder}\nwrite = @daemon:{tmp_path}/out\n")
+    assert daemon.admin.post("/admin/reload").status == 200
+    for name, status in (("member", 201), ("stranger", 422)):
+        answer = daemon.api_of(name).post("/v1/jobs", {"scan": {"path": scan_file}, "recon": {"iterations": 2}, "output": {"path": f"{tmp_path}/out/{name}.h5"}})
+        assert answer.status == status, answer
+
+
+def test_a_job_that_waits_loses_the_root_of_a_group_with_the_group(make_system, scan_file, slow_scan_file):
+    folder = pathlib.Path(scan_file).parent
+    daemon = make_system(f"[roots]\ndata = {pathlib.Path(slow_scan_file).parent}\ndata = @daemon:{folder}\n", tokens=(("member", "daemon"),))
+    api = daemon.api_of("member")
+    first = api.submit(endless(slow_scan_file))["id"]
+    waiting = api.submit({"scan": {"path": scan_file}, "recon": {"iterations": 2}})["id"]
+    daemon.configure(f"[roots]\ndata = {pathlib.Path(slow_scan_file).parent}\ndata = @root:{folder}\n")
+    assert daemon.admin.post("/admin/reload").status == 200
+    api.post(f"/v1/jobs/{first}/cancel")
+    ended = api.finish(waiting)
+    assert (ended["state"], ended["reason"]) == ("failed", "dataset") and "outside" in ended["detail"], ended
+
+
 def timed(call):
     begin = time.monotonic()
     return call(), time.monotonic() - begin

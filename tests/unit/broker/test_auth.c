@@ -118,9 +118,33 @@ static void scopes_and_expiry_are_those_of_the_line(void **state)
     xpd_auth_destroy(auth);
 }
 
+static void a_token_may_be_for_jobs_up_to_a_class(void **state)
+{
+    char sha[3][65], text[1024];
+    static const char *const tokens[] = {"alone", "with", "without"};
+    xpd_caller caller;
+
+    for (int i = 0; i < 3; i++)
+        xpd_sha256_hex(sha[i], tokens[i], strlen(tokens[i]));
+    snprintf(text, sizeof text, "a:1:%s:class=batch\nb:2:%s:read,class=scavenger:2999-01-01\nc:3:%s\n",
+             sha[0], sha[1], sha[2]);
+    xpd_auth *auth = loaded(*state, text);
+    assert_true(xpd_auth_check(auth, &caller, "Bearer alone", -1, NULL));
+    assert_int_equal(caller.class_most, XPD_CLASS_BATCH);
+    assert_int_equal(caller.scope, XPD_SCOPE_SUBMIT);
+    assert_true(xpd_auth_check(auth, &caller, "Bearer with", -1, NULL));
+    assert_int_equal(caller.class_most, XPD_CLASS_SCAVENGER);
+    assert_int_equal(caller.scope, XPD_SCOPE_READ);
+    assert_true(xpd_auth_check(auth, &caller, "Bearer without", -1, NULL));
+    assert_int_equal(caller.class_most, XPD_CLASS_LIVE);
+    xpd_auth_destroy(auth);
+}
+
 static void wrong_scopes_and_dates_are_refused_with_the_line(void **state)
 {
     static const char *const rest[] = {"write",
+                                       "class=fast",
+                                       "class=live,class=batch",
                                        "read;submit",
                                        "read:tomorrow",
                                        "read:2027-02-31",
@@ -192,6 +216,7 @@ int main(void)
         cmocka_unit_test(a_peer_without_token_is_its_uid_and_with_a_bad_one_nobody),
         cmocka_unit_test(broken_token_files_are_refused_with_the_line),
         cmocka_unit_test(scopes_and_expiry_are_those_of_the_line),
+        cmocka_unit_test(a_token_may_be_for_jobs_up_to_a_class),
         cmocka_unit_test(wrong_scopes_and_dates_are_refused_with_the_line),
         cmocka_unit_test(the_users_token_is_private_and_outlives_a_restart),
     };
