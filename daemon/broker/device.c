@@ -42,6 +42,38 @@ bool xpd_devices_decode(xpd_devices *out, const json_t *hello)
     return true;
 }
 
+const xpe_device_info *xpd_devices_find(const xpd_devices *devices, const char *name)
+{
+    for (int i = 0; i < devices->count; i++) {
+        if (strcmp(devices->items[i].name, name) == 0)
+            return &devices->items[i];
+    }
+    return NULL;
+}
+
+bool xpd_devices_update(xpd_devices *devices, const json_t *pong, int shares)
+{
+    const json_t *list = json_object_get(pong, "devices");
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        const char *name = json_string_value(json_object_get(item, "name"));
+        int64_t total = json_integer_value(json_object_get(item, "bytes_total")),
+                left = json_integer_value(json_object_get(item, "bytes_free"));
+
+        if (!name || total < 0 || left < 0)
+            return false;
+        for (int k = 0; k < devices->count; k++) {
+            xpe_device_info *d = &devices->items[k];
+            if (strcmp(d->name, name) != 0)
+                continue;
+            d->bytes_total = total;
+            d->bytes_free = strncmp(name, "cpu", 3) == 0 && shares > 1 ? left / shares : left;
+        }
+    }
+    return true;
+}
+
 bool xpd_devices_usable(const xpd_devices *devices)
 {
     for (int i = 0; i < devices->count; i++) {
@@ -52,15 +84,6 @@ bool xpd_devices_usable(const xpd_devices *devices)
 }
 
 /* ------------------------------------------------------------------------------------ choice */
-
-static const xpe_device_info *find(const xpd_devices *devices, const char *name)
-{
-    for (int i = 0; i < devices->count; i++) {
-        if (strcmp(devices->items[i].name, name) == 0)
-            return &devices->items[i];
-    }
-    return NULL;
-}
 
 static bool is_gpu(const xpe_device_info *d)
 {
@@ -89,7 +112,7 @@ static void list_usable(char *out, size_t size, const xpd_devices *devices)
 /* Why there is no such device: the reason of the device itself, else that of its kind. */
 static const char *why_absent(const xpd_devices *devices, const char *name)
 {
-    const xpe_device_info *d = find(devices, name);
+    const xpe_device_info *d = xpd_devices_find(devices, name);
     if (d)
         return d->absent;
     size_t kind = strcspn(name, ":");
@@ -114,7 +137,7 @@ static bool choose_named(xpd_choice *out, const xpd_devices *devices, const xpp_
 {
     for (int i = 0; i < job->devices.count && i < XPP_DEVICES_MAX; i++) {
         const char *name = job->devices.names[i];
-        const xpe_device_info *d = find(devices, name);
+        const xpe_device_info *d = xpd_devices_find(devices, name);
         char pointer[64], usable[256];
 
         snprintf(pointer, sizeof pointer, "/devices/devices/%d", i);
@@ -132,7 +155,7 @@ bool xpd_devices_choose(xpd_choice *out, const xpd_devices *devices, const xpp_j
                         xpd_error *err)
 {
     int gpus = 0, wanted = job->devices.num_devices;
-    const xpe_device_info *cpu = find(devices, "cpu");
+    const xpe_device_info *cpu = xpd_devices_find(devices, "cpu");
     char usable[256];
 
     memset(out, 0, sizeof *out);
@@ -170,6 +193,15 @@ json_t *xpd_choice_names(const xpd_choice *choice)
     for (int i = 0; i < choice->count; i++)
         json_array_append_new(list, json_string(choice->names[i]));
     return list;
+}
+
+void xpd_choice_refresh(xpd_choice *choice, const xpd_devices *devices)
+{
+    for (int i = 0; i < choice->count; i++) {
+        const xpe_device_info *d = xpd_devices_find(devices, choice->names[i]);
+        if (d)
+            choice->bytes_free[i] = d->bytes_free;
+    }
 }
 
 /* --------------------------------------------------------------------------------- admission */

@@ -13,6 +13,11 @@ typedef struct xpd_devices {
 
 /* From the body of `hello`; false when it breaks the contract. */
 bool xpd_devices_decode(xpd_devices *out, const json_t *hello);
+/* Memory of now, from the body of `pong`: [{name, bytes_total, bytes_free}]; a device that it does
+ * not name stays as it was.  CPU devices are counted as one of `shares` equal parts of what is
+ * free.  false when it breaks the contract. */
+bool xpd_devices_update(xpd_devices *devices, const json_t *pong, int shares);
+const xpe_device_info *xpd_devices_find(const xpd_devices *devices, const char *name); /* or NULL */
 bool xpd_devices_usable(const xpd_devices *devices); /* at least one */
 
 /* Names for a job: its own list, or m CUDA GPUs, or, where it says nothing, every CUDA GPU, else
@@ -25,6 +30,8 @@ typedef struct xpd_choice {
 bool xpd_devices_choose(xpd_choice *out, const xpd_devices *devices, const xpp_job *job,
                         xpd_error *err);
 json_t *xpd_choice_names(const xpd_choice *choice);
+/* The free bytes of the chosen devices as they are said now. */
+void xpd_choice_refresh(xpd_choice *choice, const xpd_devices *devices);
 
 /* Whether the scan fits the choice.  `scan` is the reader's answer, positions its memfd.  verdict
  * (may be NULL) gets [{name, frames, bytes_needed, bytes_free}]. */

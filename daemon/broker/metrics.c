@@ -223,7 +223,7 @@ static void write_devices(page *p, const xpd_broker *b)
         snprintf(text, sizeof text, "gpu=\"%s\"", label(name, sizeof name, devices->items[i].name));
         sample(p, "gpu_healthy", text, xpd_workers_ready(b) > 0 && !*devices->items[i].absent);
     }
-    family(p, "gpu_memory_bytes", "gauge", "Memory of the device when its worker started.");
+    family(p, "gpu_memory_bytes", "gauge", "Memory of the device, at most some seconds old.");
     for (int i = 0; i < devices->count; i++) {
         const xpe_device_info *d = &devices->items[i];
         snprintf(text, sizeof text, "gpu=\"%s\",kind=\"total\"", label(name, sizeof name, d->name));

@@ -85,6 +85,7 @@ static void leave(xpd_run *run, xpd_state state, const char *reason, const char 
     xpd_job *job = run->job;
 
     run->w->run = NULL;
+    xpd_worker_ask(run->w); /* its memory is free again */
     job->active = false;
     xpd_dispatch_learn(b, job, xpd_worker_threads(run->w, job->cpu_threads),
                        state == XPD_JOB_SUCCEEDED && !run->resumed);
@@ -186,6 +187,7 @@ static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
         return;
     }
     int positions = xpd_scan_array(scan->body, "positions");
+    xpd_choice_refresh(&run->choice, &run->w->devices); /* asked for when the reader started */
     if (positions < 0) {
         leave(run, XPD_JOB_FAILED, "internal", "the reader gave no positions");
     } else if (!run->w->ready) {
@@ -245,6 +247,7 @@ static bool begin(xpd_run *run, xpd_error *err)
         return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "no memory for the job");
     if (!xpd_devices_choose(&run->choice, &run->w->devices, run->decoded, err))
         return false;
+    xpd_worker_ask(run->w);
     json_decref(run->job->devices);
     run->job->devices = xpd_choice_names(&run->choice);
     const char *path = run->decoded->output_path ? output_path(run, own, sizeof own) : NULL;

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PING_MS 10000
-#define PINGS_LOST 6 /* a minute: its control thread does nothing but answer */
+#define PING_MS 5000
+#define PINGS_LOST 12 /* a minute: its control thread does nothing but answer */
 #define BACKOFF_FIRST_MS 200
 #define BACKOFF_MAX_MS 10000
 #define HEALTHY_MS 60000
@@ -56,7 +56,8 @@ static bool on_message(xpd_child *child, xpp_ipc_message *message)
         return xpd_run_done(w, message->body);
     case XPP_IPC_PONG:
         w->pings_open = 0;
-        return true;
+        w->asked = false;
+        return xpd_devices_update(&w->devices, message->body, child->b->worker_count);
     default:
         return false;
     }
@@ -68,7 +69,7 @@ static void on_exit_(xpd_child *child, int wait_status)
     char how[128];
 
     xpd_exit_text(how, sizeof how, wait_status);
-    w->ready = false;
+    w->ready = w->asked = false;
     w->pings_open = 0;
     xpd_timer_cancel(&w->ping);
     xpd_log(child->b->stopping ? XPD_LOG_INFO : XPD_LOG_WARNING, NULL, "worker %d %s", w->index,
@@ -84,13 +85,26 @@ static void on_exit_(xpd_child *child, int wait_status)
     xpd_dispatch_due(child->b);
 }
 
+static bool send_ping(xpd_worker *w)
+{
+    json_t *body = json_pack("{s:I}", "t", (json_int_t)xpd_now_ms());
+    bool sent = body && xpd_child_send(&w->child, XPP_IPC_PING, body, NULL, 0);
+
+    json_decref(body);
+    return sent;
+}
+
+void xpd_worker_ask(xpd_worker *w)
+{
+    if (w->ready && !w->asked)
+        w->asked = send_ping(w);
+}
+
 static void ping(void *context)
 {
     xpd_worker *w = context;
-    json_t *body = json_pack("{s:I}", "t", (json_int_t)xpd_now_ms());
 
-    if (w->pings_open >= PINGS_LOST || !body ||
-        !xpd_child_send(&w->child, XPP_IPC_PING, body, NULL, 0)) {
+    if (w->pings_open >= PINGS_LOST || !send_ping(w)) {
         xpd_log(XPD_LOG_ERROR, NULL, "worker %d (%d) does not answer; it is killed", w->index,
                 (int)w->child.pid);
         xpd_child_signal(&w->child, SIGKILL);
@@ -98,7 +112,6 @@ static void ping(void *context)
         w->pings_open++;
         xpd_timer_set(&w->child.b->loop, &w->ping, PING_MS);
     }
-    json_decref(body);
 }
 
 static void start(void *context)

@@ -18,17 +18,21 @@ typedef struct xpd_worker {
     struct xpd_run *run; /* the job that holds it, or NULL */
     cpu_set_t cores;     /* its share */
     bool ready;          /* it said hello */
-    xpd_devices devices; /* of the last hello */
+    xpd_devices devices; /* of the last hello, their memory of the last answer */
     char build[256];
     xpd_timer restart, ping;
     int64_t backoff_ms, started_ms;
     int64_t pings_open; /* sent and not answered */
+    bool asked;         /* one of them out of turn */
     int64_t restarts;
 } xpd_worker;
 
 bool xpd_workers_create(xpd_broker *b);
 void xpd_workers_destroy(xpd_broker *b);     /* after their processes ended */
 bool xpd_workers_alive(const xpd_broker *b); /* any */
+/* Asks for the memory of its devices now; the answer comes by itself.  It is asked every few
+ * seconds anyhow. */
+void xpd_worker_ask(xpd_worker *worker);
 /* Lets them leave (busy: only those that run a job); SIGKILL when one has not within delay_ms. */
 void xpd_worker_quit(xpd_worker *worker, int64_t delay_ms);
 void xpd_workers_quit(xpd_broker *b, bool busy, int64_t delay_ms);

@@ -58,6 +58,8 @@ typedef struct resident {
     double quit_at; /* xpd_now() at which a job that is being left is left as it is; 0 = none is */
     json_t *queue;  /* array of [type, body]: messages that the socket has not taken yet */
     int exit_code;
+    xpe_device_info devices[XPP_DEVICES_MAX]; /* that it serves, said with `hello` */
+    size_t device_count;
 } resident;
 
 /* --------------------------------------------------------------------------------- sending */
@@ -149,21 +151,39 @@ static bool flush(resident *r)
     return queue_drain(r);
 }
 
-static json_t *hello_body(void)
+static json_t *hello_body(const resident *r)
 {
-    xpe_device_info infos[XPP_DEVICES_MAX];
-    size_t count = xpe_devices_list(infos, XPP_DEVICES_MAX);
     json_t *devices = json_array();
 
-    for (size_t i = 0; i < count && i < XPP_DEVICES_MAX; i++)
+    for (size_t i = 0; i < r->device_count; i++) {
+        const xpe_device_info *d = &r->devices[i];
+
         json_array_append_new(
-            devices, json_pack("{s:s, s:s, s:s, s:I, s:I, s:i}", "name", infos[i].name, "model",
-                               infos[i].model, "absent", infos[i].absent, "bytes_total",
-                               (json_int_t)infos[i].bytes_total, "bytes_free",
-                               (json_int_t)infos[i].bytes_free, "threads", infos[i].threads));
+            devices, json_pack("{s:s, s:s, s:s, s:I, s:I, s:i}", "name", d->name, "model", d->model,
+                               "absent", d->absent, "bytes_total", (json_int_t)d->bytes_total,
+                               "bytes_free", (json_int_t)d->bytes_free, "threads", d->threads));
+    }
     return json_pack("{s:s, s:s, s:s, s:i, s:o}", "program", "xptycho-worker", "version",
                      xpp_version(), "build", xpe_build_identity(), "pid", (int)getpid(), "devices",
                      devices);
+}
+
+/* The memory of the devices of now: others use them too. */
+static json_t *pong_body(resident *r, json_t *t)
+{
+    json_t *devices = json_array();
+
+    xpe_devices_memory(r->devices, r->device_count);
+    for (size_t i = 0; i < r->device_count; i++) {
+        const xpe_device_info *d = &r->devices[i];
+
+        if (!d->absent[0])
+            json_array_append_new(
+                devices, json_pack("{s:s, s:I, s:I}", "name", d->name, "bytes_total",
+                                   (json_int_t)d->bytes_total, "bytes_free",
+                                   (json_int_t)d->bytes_free));
+    }
+    return json_pack("{s:O?, s:o}", "t", t, "devices", devices);
 }
 
 /* ------------------------------------------------------------------------------- receiving */
@@ -257,7 +277,6 @@ static void on_quit(resident *r)
 static bool on_message(resident *r, xpp_ipc_message *message)
 {
     const char *id = json_string_value(json_object_get(message->body, "id"));
-    json_t *t;
 
     switch (message->type) {
     case XPP_IPC_START:
@@ -268,8 +287,7 @@ static bool on_message(resident *r, xpp_ipc_message *message)
             xpd_control_cancel(&r->control, false);
         return id != NULL;
     case XPP_IPC_PING:
-        t = json_object_get(message->body, "t");
-        return queue_push(r, XPP_IPC_PONG, t ? json_pack("{s:O}", "t", t) : json_object());
+        return queue_push(r, XPP_IPC_PONG, pong_body(r, json_object_get(message->body, "t")));
     case XPP_IPC_QUIT:
         on_quit(r);
         return true;
@@ -330,7 +348,7 @@ static bool is_left(const resident *r)
 
 static void serve(resident *r)
 {
-    bool open = queue_push(r, XPP_IPC_HELLO, hello_body()) && queue_drain(r);
+    bool open = queue_push(r, XPP_IPC_HELLO, hello_body(r)) && queue_drain(r);
 
     while (open && !r->quit) {
         struct pollfd fds[3] = {{.fd = r->socket, .events = POLLIN},
@@ -416,6 +434,9 @@ static bool resident_init(resident *r, int socket)
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
     xpd_control_init(&r->control);
+    r->device_count = xpe_devices_list(r->devices, XPP_DEVICES_MAX);
+    if (r->device_count > XPP_DEVICES_MAX)
+        r->device_count = XPP_DEVICES_MAX;
     r->queue = json_array();
     r->outbox = r->wake >= 0 ? xpd_outbox_create(r->wake) : NULL;
     r->writer = xpd_writer_create();

@@ -72,6 +72,44 @@ size_t xpe_devices_list(xpe_device_info *out, size_t max)
     return count;
 }
 
+static void absent(xpe_device_info *out, const char *name, const char *why)
+{
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "%s", name);
+    snprintf(out->absent, sizeof out->absent, "%s", why);
+}
+
+static void look(xpe_device_info *out, const char *name)
+{
+    const kind *k = find(name);
+
+    if (!k || !k->backend) {
+        absent(out, name, k ? k->absent : "no device is called so");
+    } else if (k->backend->look) {
+        k->backend->look(out, name);
+    } else {
+        (void)k->backend->list(out, 1);
+        if (strcmp(out->name, name) != 0)
+            absent(out, name, "no device is called so");
+    }
+}
+
+void xpe_devices_look(xpe_device_info *out, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        look(&out[i], names[i]);
+}
+
+void xpe_devices_memory(xpe_device_info *devices, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const kind *k = devices[i].absent[0] ? NULL : find(devices[i].name);
+
+        if (k && k->backend)
+            k->backend->memory(&devices[i]);
+    }
+}
+
 xpe_status xpe_backend_find(const xpe_backend **out, const xpe_device_list *devices, xpe_error *err)
 {
     const kind *first = NULL;

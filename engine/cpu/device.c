@@ -1,4 +1,5 @@
 /* Teams, queues, buffers and memory of the CPU backend, and its table of operations. */
+#include "memory.h"
 #include "team.h"
 
 #include "backend/util.h"
@@ -307,23 +308,6 @@ done:
 
 /* --------------------------------------------------------------------------------- list */
 
-/* Value of a line "Name:   123 kB" of /proc/meminfo in bytes, or 0. */
-static int64_t meminfo(const char *name)
-{
-    char line[128];
-    long long kib = 0;
-    FILE *f = fopen("/proc/meminfo", "re");
-
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, name, strlen(name)) == 0 && line[strlen(name)] == ':') {
-            kib = strtoll(line + strlen(name) + 1, NULL, 10);
-            break;
-        }
-    if (f)
-        (void)fclose(f);
-    return (int64_t)kib * 1024;
-}
-
 static void cpu_model(char *out, size_t size)
 {
     char line[256];
@@ -353,9 +337,13 @@ static size_t list(xpe_device_info *out, size_t max)
     snprintf(out->name, sizeof out->name, "cpu");
     snprintf(out->model, sizeof out->model, "%s, %d thread%s, %s loops", model, out->threads,
              out->threads == 1 ? "" : "s", xpe_loops_best()->name);
-    out->bytes_total = meminfo("MemTotal");
-    out->bytes_free = meminfo("MemAvailable");
+    xpe_cpu_memory(&out->bytes_total, &out->bytes_free);
     return 1;
+}
+
+static void memory(xpe_device_info *device)
+{
+    xpe_cpu_memory(&device->bytes_total, &device->bytes_free);
 }
 
 static int64_t amplitude_bytes(int64_t n)
@@ -384,6 +372,7 @@ extern const xpe_backend xpe_backend_cpu;
 const xpe_backend xpe_backend_cpu = {
     .name = "cpu",
     .list = list,
+    .memory = memory,
     .amplitude_bytes = amplitude_bytes,
     .open = team_open,
     .close = team_close,

@@ -114,6 +114,20 @@ static void describe(xpe_device_info *out, int id)
     (void)cudaGetLastError();
 }
 
+/* Why there is no device at all. */
+static void absent(xpe_device_info *out, const char *name, cudaError_t rc)
+{
+    (void)cudaGetLastError();
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "%s", name);
+    if (rc == cudaErrorInsufficientDriver) /* also what the runtime says where there is no driver at all */
+        snprintf(out->absent, sizeof out->absent, "no NVIDIA driver, or one older than CUDA %d.%d", CUDART_VERSION / 1000,
+                 CUDART_VERSION % 1000 / 10);
+    else
+        snprintf(out->absent, sizeof out->absent, "%.120s",
+                 rc == cudaSuccess || rc == cudaErrorNoDevice ? "this machine has no CUDA device" : cudaGetErrorString(rc));
+}
+
 static size_t list(xpe_device_info *out, size_t max)
 {
     int count = 0;
@@ -124,24 +138,43 @@ static size_t list(xpe_device_info *out, size_t max)
             describe(&out[id], id);
         return (size_t)count;
     }
-    (void)cudaGetLastError();
-    if (max < 1)
-        return 1;
-    memset(out, 0, sizeof *out);
-    snprintf(out->name, sizeof out->name, "cuda");
-    if (rc == cudaErrorInsufficientDriver) /* also what the runtime says where there is no driver at all */
-        snprintf(out->absent, sizeof out->absent, "no NVIDIA driver, or one older than CUDA %d.%d", CUDART_VERSION / 1000,
-                 CUDART_VERSION % 1000 / 10);
-    else
-        snprintf(out->absent, sizeof out->absent, "%.120s",
-                 rc == cudaSuccess || rc == cudaErrorNoDevice ? "this machine has no CUDA device" : cudaGetErrorString(rc));
+    if (max > 0)
+        absent(out, "cuda", rc);
     return 1;
+}
+
+static void look(xpe_device_info *out, const char *name)
+{
+    int count = 0, id = xpe_cuda_number(name);
+    cudaError_t rc = cudaGetDeviceCount(&count);
+
+    if (rc != cudaSuccess || count < 1) {
+        absent(out, name, rc);
+    } else if (id < 0 || id >= count) {
+        absent(out, name, cudaErrorNoDevice);
+        snprintf(out->absent, sizeof out->absent, "there is no device of this number; the last one is cuda:%d", count - 1);
+    } else {
+        describe(out, id);
+    }
+}
+
+static void memory(xpe_device_info *device)
+{
+    size_t bytes_free = 0, bytes_total = 0;
+
+    if (cudaSetDevice(xpe_cuda_number(device->name)) == cudaSuccess && cudaMemGetInfo(&bytes_free, &bytes_total) == cudaSuccess) {
+        device->bytes_free = (int64_t)bytes_free;
+        device->bytes_total = (int64_t)bytes_total;
+    }
+    (void)cudaGetLastError();
 }
 
 extern const xpe_backend xpe_backend_cuda;
 const xpe_backend xpe_backend_cuda = {
     .name = "cuda",
     .list = list,
+    .look = look,
+    .memory = memory,
     .amplitude_bytes = amplitude_bytes,
     .work_bytes = xpe_cuda_work_bytes,
     .open = xpe_cuda_open,

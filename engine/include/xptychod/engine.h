@@ -143,6 +143,11 @@ typedef struct xpe_device_info {
 
 /* Fills at most max entries, returns how many there are.  Always has "cpu" (or its absence). */
 size_t xpe_devices_list(xpe_device_info *out, size_t max);
+/* The named ones, in this order, without a touch of the others: a context costs a GPU memory. */
+void xpe_devices_look(xpe_device_info *out, const char *const *names, size_t count);
+/* Brings bytes_total and bytes_free of those that can be used up to date; any thread, also while a
+ * run exists. */
+void xpe_devices_memory(xpe_device_info *devices, size_t count);
 
 /* Where a run goes: the same name may stand several times for "cpu". */
 typedef struct xpe_device_list {

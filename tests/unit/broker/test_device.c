@@ -103,6 +103,46 @@ static void a_hello_that_breaks_the_contract_is_refused(void **state)
     }
 }
 
+static bool updated(xpd_devices *devices, const char *text, int shares)
+{
+    json_t *pong = json_loads(text, 0, NULL);
+    bool good = xpd_devices_update(devices, pong, shares);
+    json_decref(pong);
+    return good;
+}
+
+static void a_pong_brings_the_memory_of_now_and_no_device(void **state)
+{
+    static const char word[] =
+        "{\"devices\": [{\"name\": \"cpu\", \"bytes_total\": 90, \"bytes_free\": 60},"
+        " {\"name\": \"cuda:1\", \"bytes_total\": 9, \"bytes_free\": 2},"
+        " {\"name\": \"cuda:7\", \"bytes_total\": 9, \"bytes_free\": 9}]}";
+    xpd_devices devices = decoded(two_gpus);
+    xpd_choice choice;
+    xpd_error err = XPD_ERROR_INIT;
+    xpp_job *job = job_with("{}", "{}");
+
+    (void)state;
+    assert_true(xpd_devices_choose(&choice, &devices, job, &err));
+    assert_true(updated(&devices, word, 2));
+    assert_int_equal(devices.count, 3);
+    assert_int_equal(xpd_devices_find(&devices, "cpu")->bytes_free, 30);
+    assert_int_equal(xpd_devices_find(&devices, "cpu")->bytes_total, 90);
+    assert_int_equal(xpd_devices_find(&devices, "cuda:0")->bytes_free, 8);
+    assert_int_equal(xpd_devices_find(&devices, "cuda:1")->bytes_free, 2);
+    assert_null(xpd_devices_find(&devices, "cuda:7"));
+    assert_int_equal(choice.bytes_free[1], 7);
+    xpd_choice_refresh(&choice, &devices);
+    assert_int_equal(choice.bytes_free[0], 8);
+    assert_int_equal(choice.bytes_free[1], 2);
+
+    assert_true(updated(&devices, "{}", 1)); /* a worker that says nothing about it */
+    assert_false(updated(&devices, "{\"devices\": [{\"bytes_free\": 2}]}", 1));
+    assert_false(
+        updated(&devices, "{\"devices\": [{\"name\": \"cpu\", \"bytes_free\": -2}]}", 1));
+    xpp_job_free(job);
+}
+
 /* positions on a line, one pixel apart */
 static int positions_fd(int count, double pitch, bool sealed)
 {
@@ -195,6 +235,7 @@ int main(void)
         cmocka_unit_test(without_a_wish_every_gpu_else_the_cpu_is_taken),
         cmocka_unit_test(devices_that_are_not_there_are_refused_with_what_is),
         cmocka_unit_test(a_hello_that_breaks_the_contract_is_refused),
+        cmocka_unit_test(a_pong_brings_the_memory_of_now_and_no_device),
         cmocka_unit_test(the_plan_admits_what_fits_and_refuses_the_rest_with_numbers),
         cmocka_unit_test(positions_that_are_cut_short_or_could_be_are_refused),
     };

@@ -175,11 +175,19 @@ static void ping_is_answered_with_its_t(void **state)
 {
     fixture *f = *state;
     xpp_ipc_message pong;
+    const json_t *devices, *cpu;
 
     send_json(f, XPP_IPC_PING, json_pack("{s:i}", "t", 42));
     pong = receive(f);
     assert_int_equal(pong.type, XPP_IPC_PONG);
     assert_int_equal(json_integer_value(json_object_get(pong.body, "t")), 42);
+    devices = json_object_get(pong.body, "devices");
+    assert_int_equal(json_array_size(devices), 1); /* "cuda" is absent here and has no memory */
+    cpu = json_array_get(devices, 0);
+    assert_string_equal(json_string_value(json_object_get(cpu, "name")), "cpu");
+    assert_true(json_integer_value(json_object_get(cpu, "bytes_free")) > 0);
+    assert_true(json_integer_value(json_object_get(cpu, "bytes_total")) >=
+                json_integer_value(json_object_get(cpu, "bytes_free")));
     xpp_ipc_message_release(&pong);
 }
 
