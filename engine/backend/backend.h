@@ -231,7 +231,8 @@ typedef enum xpe_sum_array { XPE_SUM_A, XPE_SUM_B, XPE_SUM_REAL } xpe_sum_array;
 
 typedef struct xpe_sums_desc {
     int modes;
-    bool complex_a, complex_b, real; /* which arrays exist */
+    /* Which arrays exist.  Without `real`, sums of XPE_FIT_SUM_L alone lie in the place of W. */
+    bool complex_a, complex_b, real;
     int64_t rows, cols;              /* of the window, or n, n for probe sums */
     const int32_t *first; /* host, [block][2] relative to the window, or NULL for probe sums */
     int64_t block, n;
@@ -265,6 +266,12 @@ typedef struct xpe_backend {
     void (*download)(xpe_team *team, void *to, const xpe_buffer *from, size_t offset, size_t bytes);
     void (*copy)(xpe_team *team, xpe_buffer *to, size_t to_offset, const xpe_buffer *from,
                  size_t from_offset, size_t bytes);
+
+    /* While on, copies and gathers between devices may run beside what is enqueued behind them, also
+     * across a wait: nothing of that touches what they read or write, and they see what was enqueued
+     * before it was turned on.  Off: what is enqueued from here on comes behind them.  Optional: NULL
+     * means that transfers are always in order. */
+    void (*beside)(xpe_team *team, bool on);
 
     xpe_status (*sums_create)(xpe_sums **out, xpe_team *team, int device, const xpe_sums_desc *desc,
                               xpe_error *err);

@@ -36,8 +36,8 @@ static int64_t shard_bytes(const xpe_plan_shard *s, int64_t n, int64_t cols, int
     int64_t window = (s->window_stop - s->window_first) * cols,
             band = (s->band_stop - s->band_first) * cols;
     int64_t frames = s->frames * (frame * (12 + (known ? 0 : 8 * k)) + 64);
-    /* window: two images, sums of W and L, of V too when the probe is estimated */
-    int64_t windows = window * (16 + (known ? 24 : 40) * k);
+    /* window: two images, sums of W, of V and L too when the probe is estimated */
+    int64_t windows = window * (16 + (known ? 16 : 40) * k);
     /* band: gathered sums, running sums, coverage; three images, patch counts */
     int64_t bands = band * (40 * k + 28);
     /* modes, what follows from them, copies' means and sums; their owner gathers the sums and keeps

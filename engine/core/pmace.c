@@ -231,14 +231,29 @@ done:
     return st;
 }
 
+xpe_status xpe_pmace_begin(xpe_run *run, xpe_error *err)
+{
+    int flags = XPE_FIT_PATCH;
+    xpe_status st = XPE_OK;
+
+    if (run->known) { /* L_k stays, and V_k begins with it */
+        XPE_TRY(xpe_pmace_trip(run, XPE_FIT_SUM_L, err));
+        XPE_TRY(take_coverage(run, err));
+        XPE_TRY(start_patch_sums(run, err));
+    } else {
+        flags |= XPE_FIT_SUM_V | XPE_FIT_SUM_L;
+    }
+    XPE_TRY(xpe_pmace_trip(run, flags, err));
+done:
+    return st;
+}
+
 xpe_status xpe_pmace_average(xpe_run *run, xpe_error *err)
 {
     xpe_status st = XPE_OK;
 
     if (run->trip_flags & XPE_FIT_SUM_L)
         XPE_TRY(take_coverage(run, err));
-    if (run->known && (run->trip_flags & XPE_FIT_SUM_L))
-        XPE_TRY(start_patch_sums(run, err));
     if (run->trip_flags & XPE_FIT_SUM_V) {
         XPE_TRY(xpe_exchange_sum(run, XPE_SUM_B, err));
         unfix(run, 2, run->unit_b, XPE_AT(v_sum));

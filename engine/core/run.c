@@ -264,8 +264,7 @@ static xpe_status begin_iteration(xpe_run *run, xpe_error *err)
     xpe_status st = XPE_OK;
 
     if (!run->primed)
-        st = xpe_pmace_trip(
-            run, XPE_FIT_PATCH | XPE_FIT_SUM_L | (run->known ? 0 : XPE_FIT_SUM_V), err);
+        st = xpe_pmace_begin(run, err);
     else if (run->due)
         st = xpe_pmace_next(run, run->iteration, 0, err);
     run->primed = true;

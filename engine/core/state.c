@@ -109,7 +109,8 @@ static xpe_status make_pmace(xpe_run *run, int g, xpe_error *err)
 static xpe_status make_sums(xpe_run *run, int g, const int32_t *first, xpe_error *err)
 {
     xpe_shard *s = &run->shards[g];
-    xpe_sums_desc image = {run->modes_max, true,  !run->known, true,  s->window_rows,
+    /* a known probe's L is summed once, before there is a W */
+    xpe_sums_desc image = {run->modes_max, true,  !run->known, !run->known, s->window_rows,
                            run->cols,      first, s->frames,   run->n};
     xpe_sums_desc probe = {run->modes_max, true, true,      true,  run->n,
                            run->n,         NULL, s->frames, run->n};

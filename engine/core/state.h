@@ -143,6 +143,8 @@ XPE_MUST_CHECK xpe_status xpe_start_back(xpe_run *run, int modes, xpe_c64 *mean,
 
 /* pmace.c */
 XPE_MUST_CHECK xpe_status xpe_pmace_trip(xpe_run *run, int flags, xpe_error *err);
+/* The trip that begins the first iteration. */
+XPE_MUST_CHECK xpe_status xpe_pmace_begin(xpe_run *run, xpe_error *err);
 /* The trip that finishes `finished` iterations (with `flags`) and begins the next. */
 XPE_MUST_CHECK xpe_status xpe_pmace_next(xpe_run *run, int finished, int flags, xpe_error *err);
 XPE_MUST_CHECK xpe_status xpe_pmace_average(xpe_run *run, xpe_error *err);

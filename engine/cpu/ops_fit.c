@@ -147,7 +147,7 @@ static void fit_frame(const xpe_team *team, xpe_scratch *s, const xpe_fit_args *
         for (int k = 0; k < a->modes; k++)
             for (int64_t r = 0; r < n; r++)
                 team->loops->sum_real(
-                    sum_at(a->sums, lane, lane->real, 1, k, first[0] + r, first[1]),
+                    sum_at(a->sums, lane, xpe_lane_real(lane), 1, k, first[0] + r, first[1]),
                     (const float *)xpe_data(a->weight) + (k * n + r) * n, a->unit_l[k], n);
     }
 }

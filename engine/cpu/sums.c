@@ -130,7 +130,7 @@ static void gather_part(xpe_team *team, int device, const xpe_op *op, int part, 
         const xpe_lane *lane = &sums->lanes[i];
         const int64_t *from = op->args.gather.array == XPE_SUM_A   ? lane->a
                               : op->args.gather.array == XPE_SUM_B ? lane->b
-                                                                   : lane->real;
+                                                                   : xpe_lane_real(lane);
         int64_t lo = xpe_max64(begin, lane->row_first), hi = xpe_min64(end, lane->row_stop);
         if (lo >= hi)
             continue;

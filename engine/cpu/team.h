@@ -31,6 +31,12 @@ typedef struct xpe_lane {
     int64_t *a, *b, *real;           /* [modes][rows][cols][2 | 2 | 1] or NULL */
 } xpe_lane;
 
+/* The place of L: W's where the set has none of its own (xpe_sums_desc.real). */
+static inline int64_t *xpe_lane_real(const xpe_lane *lane)
+{
+    return lane->real ? lane->real : lane->a;
+}
+
 struct xpe_sums {
     xpe_team *team;
     xpe_sums_desc desc;

@@ -266,7 +266,7 @@ void xpe_cuda_sums_gather(xpe_team *team, xpe_buffer *to, int device, size_t to_
                           xpe_sum_array array, int64_t row, int64_t rows)
 {
     int64_t width = sums->desc.cols * (array == XPE_SUM_REAL ? 1 : 2);
-    const int64_t *from = sums->array[array] + (mode * sums->desc.rows + row) * width;
+    const int64_t *from = xpe_sum_of(sums, array) + (mode * sums->desc.rows + row) * width;
     size_t bytes = (size_t)(rows * width) * sizeof *from;
     xpe_cuda_op op = {.chunks = bytes > 0};
 

@@ -102,7 +102,7 @@ static void sum_coverage(xpe_team *team, int device, const xpe_fit_args *a, k_ch
     k_cover_args cover = {.chunk = chunk,
                           .place = xpe_place(a->first, a->cols),
                           .weight = xpe_data(a->weight),
-                          .sum_l = a->sums->array[XPE_SUM_REAL],
+                          .sum_l = xpe_sum_of(a->sums, XPE_SUM_REAL),
                           .window = a->sums->desc.rows * a->sums->desc.cols};
 
     xpe_units(cover.unit_l, a->unit_l, a->modes);

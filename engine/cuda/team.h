@@ -42,6 +42,12 @@ struct xpe_sums {
     int64_t *array[3]; /* [modes][rows][cols][2 | 2 | 1] or NULL, by xpe_sum_array */
 };
 
+/* L lies in the place of W where the set has no place of its own for it (xpe_sums_desc.real). */
+static inline int64_t *xpe_sum_of(const xpe_sums *sums, xpe_sum_array array)
+{
+    return sums->array[array == XPE_SUM_REAL && !sums->array[array] ? XPE_SUM_A : array];
+}
+
 /* A piece of memory that goes from one device's memory to another's, or is added there (int64). */
 typedef struct xpe_transfer {
     char *to;
