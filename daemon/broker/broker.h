@@ -61,6 +61,7 @@ typedef struct xpd_broker {
     int64_t parked; /* requests whose answer comes later */
     struct xpd_stream *streams; /* all open event streams */
     xpd_timer stream_timer;
+    int64_t stream_round; /* of waking them */
     struct xpd_wait *waits;            /* long polls */
     xpd_feed_line feed[XPD_FEED_RING]; /* line number k at k % size */
     int64_t feed_next;

@@ -22,6 +22,7 @@
 #define HEAD_MS 10000
 #define BODY_MS 30000
 #define IDLE_MS 60000
+#define STALLED_S 60u /* without a byte in either direction, by the library */
 #define CONNECTION_MEMORY (16 * 1024)
 #define CONNECTIONS_SPARE 64 /* beyond our limit, so that there is somebody to say 503 to */
 
@@ -264,6 +265,10 @@ static void count_stream(const xpd_request *r, enum MHD_RequestTerminationCode c
                      : code == MHD_REQUEST_TERMINATED_TIMEOUT_REACHED ? XPD_CLOSED_TIMEOUT
                                                                       : XPD_CLOSED_CLIENT;
     r->b->metrics.closed[why]++;
+    if (why == XPD_CLOSED_TIMEOUT)
+        xpd_log(XPD_LOG_INFO, NULL,
+                "request %lld: the event stream of %s is closed: nothing was read for %u s",
+                (long long)r->number, r->caller.user, STALLED_S);
 }
 
 static void completed(void *context, struct MHD_Connection *c, void **request,
@@ -340,7 +345,7 @@ static bool start(xpd_http *http, int fd, bool tcp, bool admin, bool health, xpd
         MHD_OPTION_EXTERNAL_LOGGER, library_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)l->limit + CONNECTIONS_SPARE,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-        MHD_OPTION_CONNECTION_TIMEOUT, 60u, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_CONNECTION_TIMEOUT, STALLED_S, MHD_OPTION_STRICT_FOR_CLIENT, 1,
         MHD_OPTION_UNESCAPE_CALLBACK, leave_encoded, NULL, MHD_OPTION_NOTIFY_CONNECTION,
         connection_changed, l, MHD_OPTION_NOTIFY_COMPLETED, completed, l,
         MHD_OPTION_URI_LOG_CALLBACK, line_seen, l, MHD_OPTION_END);

@@ -26,6 +26,13 @@ int64_t xpd_wall_ms(void)
     return clock_ms(CLOCK_REALTIME);
 }
 
+static int64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
 bool xpd_loop_init(xpd_loop *loop)
 {
     memset(loop, 0, sizeof *loop);
@@ -112,13 +119,30 @@ static void fire_timers(xpd_loop *loop)
     }
 }
 
+/* From the end of one wait to the next: what is done before a wait is part of it. */
+static void measure(xpd_loop *loop)
+{
+    int64_t busy_us = now_us() - loop->woke_us;
+
+    if (loop->woke_us == 0)
+        return;
+    if (busy_us / 1000 > loop->lag_max_ms)
+        loop->lag_max_ms = busy_us / 1000;
+    if (busy_us > 1000000)
+        xpd_log(XPD_LOG_WARNING, NULL, "the event loop was busy for %lld ms",
+                (long long)(busy_us / 1000));
+    if (loop->measured)
+        loop->measured(loop->context, (double)busy_us * 1e-6);
+}
+
 void xpd_loop_turn(xpd_loop *loop)
 {
     struct epoll_event events[64];
     int wish = loop->before_wait ? loop->before_wait(loop->context) : -1;
-    int count = epoll_wait(loop->epoll, events, 64, wait_ms(loop, wish));
 
-    loop->turn_start_ms = xpd_now_ms();
+    measure(loop);
+    int count = epoll_wait(loop->epoll, events, 64, wait_ms(loop, wish));
+    loop->woke_us = now_us();
     loop->ready_count = count > 0 ? count : 0;
     for (int i = 0; i < loop->ready_count; i++)
         loop->ready[i] = events[i].data.ptr;
@@ -131,12 +155,6 @@ void xpd_loop_turn(xpd_loop *loop)
     fire_timers(loop);
     if (loop->after_turn)
         loop->after_turn(loop->context);
-
-    int64_t spent = xpd_now_ms() - loop->turn_start_ms;
-    if (spent > loop->lag_max_ms)
-        loop->lag_max_ms = spent;
-    if (spent > 1000)
-        xpd_log(XPD_LOG_WARNING, NULL, "the event loop was busy for %lld ms", (long long)spent);
 }
 
 void xpd_loop_run(xpd_loop *loop)

@@ -33,8 +33,11 @@ typedef struct xpd_loop {
     int (*before_wait)(void *context);
     /* Called at the end of each turn. */
     void (*after_turn)(void *context);
+    /* Called before each wait but the first with how long the loop has been away from waiting: for
+     * so long nobody was heard. */
+    void (*measured)(void *context, double busy_s);
     void *context;
-    int64_t turn_start_ms, lag_max_ms;
+    int64_t woke_us, lag_max_ms; /* woke_us 0 = has not waited yet */
 } xpd_loop;
 
 bool xpd_loop_init(xpd_loop *loop);

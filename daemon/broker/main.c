@@ -290,8 +290,12 @@ static void after_turn(void *context)
         addresses_changed(s);
     if (s->b.stopping)
         go_on_stopping(s);
-    xpd_histogram_add(&s->b.metrics.loop_lag,
-                      (double)(xpd_now_ms() - s->b.loop.turn_start_ms) / 1000);
+}
+
+static void measured(void *context, double busy_s)
+{
+    service *s = context;
+    xpd_histogram_add(&s->b.metrics.loop_lag, busy_s);
 }
 
 static void tick(void *context)
@@ -364,6 +368,7 @@ static bool start(service *s, xpd_error *err)
         return false;
     b->loop.before_wait = before_wait;
     b->loop.after_turn = after_turn;
+    b->loop.measured = measured;
     b->loop.context = s;
     s->tick = (xpd_timer){.fire = tick, .context = s};
     s->ready = (xpd_timer){.fire = try_ready, .context = s};

@@ -1,21 +1,33 @@
 /* See stream.h.  A stream holds its cursor and at most one encoded line; the library asks for bytes
- * only when its socket takes them, so a slow reader slows nobody.  A suspended connection does not
- * see its client leave: the heartbeat is what finds that out. */
+ * only when its socket takes them, so a slow reader slows nobody.  A line is encoded once for all
+ * of its readers.  A suspended connection does not see its client leave: the heartbeat is what
+ * finds that out. */
 #include "stream.h"
 
 #include "life.h"
 #include "log.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define WAKE_MS                                                                                    \
     10 /* events of that time are sent together: each wake-up walks all suspended connections */
 #define HEARTBEAT_MS 15000
 #define BLOCK 8192
+#define WAKE_AT_ONCE                                                                               \
+    200 /* streams: what sending to them takes is how long others wait for the loop */
+#define SEND_BUFFER (64 * 1024) /* of a stream's socket */
+#define SHARED 16               /* lines that are kept encoded: more than a wake-up brings */
 
-typedef enum encoding { TEXT, NDJSON, SSE } encoding;
+typedef enum encoding { TEXT, NDJSON, SSE, ENCODINGS } encoding;
+
+typedef struct buffer {
+    char *bytes; /* [room], the first `length` in use */
+    size_t length, room;
+} buffer;
 
 struct xpd_stream {
     xpd_broker *b;
@@ -27,10 +39,11 @@ struct xpd_stream {
     xpd_cursor cursor;
     int64_t feed_next;
     int64_t stop_after; /* follow=0: last seq to send; INT64_MAX = follow */
-    char *rest;         /* encoded and not yet sent: [rest_at, rest_length) */
-    size_t rest_at, rest_length, rest_room;
+    buffer rest;        /* encoded and not yet sent, from rest_at on */
+    size_t rest_at;
     bool suspended, wake, begun, ended, heartbeat;
     int64_t sent_ms;
+    int64_t round; /* of waking in which it was woken last */
     struct xpd_stream *next, **link;
 };
 
@@ -45,64 +58,80 @@ struct xpd_wait {
 
 /* ---------------------------------------------------------------------------------- encoding */
 
-static char *reserve(xpd_stream *s, size_t length)
+static bool put(buffer *to, const char *text, size_t length)
 {
-    size_t need = s->rest_length + length;
-    if (need > s->rest_room) {
-        char *more = realloc(s->rest, need * 2);
+    size_t need = to->length + length;
+    if (need > to->room) {
+        char *more = realloc(to->bytes, need * 2);
         if (!more)
-            return NULL;
-        s->rest = more;
-        s->rest_room = need * 2;
+            return false;
+        to->bytes = more;
+        to->room = need * 2;
     }
-    return s->rest + s->rest_length;
-}
-
-static bool put(xpd_stream *s, const char *text, size_t length)
-{
-    char *at = reserve(s, length);
-    if (!at)
-        return false;
-    memcpy(at, text, length);
-    s->rest_length += length;
+    memcpy(to->bytes + to->length, text, length);
+    to->length = need;
     return true;
 }
 
-static bool put_text(xpd_stream *s, const char *text)
+static bool put_text(buffer *to, const char *text)
 {
-    return put(s, text, strlen(text));
+    return put(to, text, strlen(text));
 }
 
-static bool put_plain(xpd_stream *s, const json_t *event)
+static bool put_plain(buffer *to, const json_t *event)
 {
     char text[2048];
     const char *id = json_string_value(json_object_get(event, "job"));
     int n = xpp_event_text(text, sizeof text, event);
     if (n < 0)
         return true;
-    return (!id || (put_text(s, id) && put_text(s, " "))) && put_text(s, text) &&
-           ((*text && text[strlen(text) - 1] == '\n') || put_text(s, "\n"));
+    return (!id || (put_text(to, id) && put_text(to, " "))) && put_text(to, text) &&
+           ((*text && text[strlen(text) - 1] == '\n') || put_text(to, "\n"));
 }
 
 /* seq 0 = without id: the feed cannot be resumed by a number */
-static bool encode(xpd_stream *s, int64_t seq, const char *line, size_t length)
+static bool put_event(buffer *to, encoding code, int64_t seq, const char *line, size_t length)
 {
     char head[128];
     bool ok;
 
-    if (s->encoding == NDJSON)
-        return put(s, line, length);
     json_t *event = json_loadb(line, length, 0, NULL);
     const char *type = json_string_value(json_object_get(event, "type"));
-    if (s->encoding == TEXT) {
-        ok = !event || put_plain(s, event);
+    if (code == TEXT) {
+        ok = !event || put_plain(to, event);
     } else {
         size_t at = seq ? (size_t)snprintf(head, sizeof head, "id: %lld\n", (long long)seq) : 0;
         snprintf(head + at, sizeof head - at, "event: %.40s\ndata: ", type ? type : "message");
-        ok = put_text(s, head) && put(s, line, length) && put_text(s, "\n");
+        ok = put_text(to, head) && put(to, line, length) && put_text(to, "\n");
     }
     json_decref(event);
     return ok;
+}
+
+/* Loop thread only.  Found again by the line itself, which says seq and time, so that nothing here
+ * points at a log that may be gone. */
+static struct {
+    bool with_id;
+    buffer line, text;
+} shared[ENCODINGS][SHARED];
+
+/* number: of the line in its log or feed; neighbours in time must not take each other's place. */
+static bool encode(xpd_stream *s, int64_t number, int64_t seq, const char *line, size_t length)
+{
+    if (s->encoding == NDJSON)
+        return put(&s->rest, line, length);
+    buffer *key = &shared[s->encoding][number % SHARED].line,
+           *text = &shared[s->encoding][number % SHARED].text;
+    bool *with_id = &shared[s->encoding][number % SHARED].with_id;
+    if (key->length != length || *with_id != (seq != 0) || memcmp(key->bytes, line, length) != 0) {
+        key->length = text->length = 0;
+        *with_id = seq != 0;
+        if (!put_event(text, s->encoding, seq, line, length) || !put(key, line, length)) {
+            key->length = 0;
+            return false;
+        }
+    }
+    return put(&s->rest, text->bytes, text->length);
 }
 
 static bool encode_gap(xpd_stream *s, int64_t from, int64_t to)
@@ -116,12 +145,14 @@ static bool encode_gap(xpd_stream *s, int64_t from, int64_t to)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral" /* one of the three above */
     snprintf(text, sizeof text, form, (long long)from, (long long)to);
 #pragma GCC diagnostic pop
-    return put_text(s, text);
+    return put_text(&s->rest, text);
 }
 
 static bool encode_heartbeat(xpd_stream *s)
 {
-    return put_text(s, s->encoding == SSE ? ": hb\n\n" : s->encoding == NDJSON ? "\n" : "# hb\n");
+    return put_text(&s->rest, s->encoding == SSE      ? ": hb\n\n"
+                              : s->encoding == NDJSON ? "\n"
+                                                      : "# hb\n");
 }
 
 /* ----------------------------------------------------------------------------------- sending */
@@ -135,7 +166,7 @@ static bool next_of_job(xpd_stream *s)
         return false;
     if (event.gap_from && !encode_gap(s, event.gap_from, event.gap_to))
         s->ended = true;
-    if (!encode(s, event.seq, event.line, event.length))
+    if (!encode(s, event.seq, event.seq, event.line, event.length))
         s->ended = true;
     return true;
 }
@@ -146,10 +177,11 @@ static bool next_of_feed(xpd_stream *s)
     if (s->feed_next < b->feed_next - XPD_FEED_RING)
         s->ended = s->request->lagged = true; /* too slow: it has to ask for the list again */
     while (!s->ended && s->feed_next < b->feed_next) {
-        const xpd_feed_line *line = &b->feed[s->feed_next++ % XPD_FEED_RING];
+        int64_t number = s->feed_next++;
+        const xpd_feed_line *line = &b->feed[number % XPD_FEED_RING];
         if (!xpd_caller_sees(&s->caller, line->uid))
             continue;
-        if (!encode(s, 0, line->line, strlen(line->line)))
+        if (!encode(s, number, 0, line->line, strlen(line->line)))
             s->ended = true;
         return true;
     }
@@ -164,7 +196,8 @@ static bool is_over(xpd_stream *s)
     if (!s->job)
         return s->stop_after == 0;
     return s->cursor.next > s->stop_after || s->job->removed || !s->job->events ||
-           xpd_events_ended(s->job->events);
+           xpd_events_ended(s->job->events) ||
+           (s->stop_after != INT64_MAX && s->job->dirty); /* the disk is full: no end for now */
 }
 
 static ssize_t fill(void *context, uint64_t position, char *out, size_t room)
@@ -175,21 +208,21 @@ static ssize_t fill(void *context, uint64_t position, char *out, size_t room)
 
     if (!s->begun) {
         s->begun = true;
-        if (s->encoding == SSE && !put_text(s, "retry: 3000\n\n"))
+        if (s->encoding == SSE && !put_text(&s->rest, "retry: 3000\n\n"))
             return MHD_CONTENT_READER_END_WITH_ERROR;
     }
     for (;;) {
-        size_t piece = s->rest_length - s->rest_at;
+        size_t piece = s->rest.length - s->rest_at;
         if (piece > room - used)
             piece = room - used;
         if (piece > 0) {
-            memcpy(out + used, s->rest + s->rest_at, piece);
+            memcpy(out + used, s->rest.bytes + s->rest_at, piece);
             s->rest_at += piece;
             used += piece;
         }
-        if (s->rest_at < s->rest_length || used == room)
+        if (s->rest_at < s->rest.length || used == room)
             break;
-        s->rest_at = s->rest_length = 0;
+        s->rest_at = s->rest.length = 0;
         if (s->ended || !(s->job ? next_of_job(s) : next_of_feed(s)))
             break;
     }
@@ -220,13 +253,31 @@ static void resume(xpd_stream *s)
     MHD_resume_connection(s->connection);
 }
 
+/* A part of the streams at a time, in rounds: who was woken in this one waits for the next, so that
+ * under load the last in the list have their turn, too. */
 static void wake_streams(void *context)
 {
     xpd_broker *b = context;
+    int woken = 0;
+    bool again = false;
+
     for (xpd_stream *s = b->streams; s; s = s->next) {
-        if (s->wake)
+        if (!s->wake || !s->suspended)
+            continue;
+        if (s->round == b->stream_round) {
+            again = true;
+        } else if (woken == WAKE_AT_ONCE) {
+            xpd_timer_set(&b->loop, &b->stream_timer, 0);
+            return;
+        } else {
+            s->round = b->stream_round;
             resume(s);
+            woken++;
+        }
     }
+    b->stream_round++;
+    if (again)
+        xpd_timer_set(&b->loop, &b->stream_timer, WAKE_MS);
 }
 
 void xpd_streams_notify(xpd_broker *b, const xpd_job *job)
@@ -267,7 +318,7 @@ static void stream_free(void *context)
         xpd_job_log_rest(s->job);
         xpd_job_unref(s->job);
     }
-    free(s->rest);
+    free(s->rest.bytes);
     free(s);
 }
 
@@ -362,6 +413,18 @@ static struct MHD_Response *make_response(xpd_stream *s)
     return response;
 }
 
+/* Over loopback the kernel would take 2.6 MB for one who does not read: minutes of events before
+ * that is seen, and gigabytes for a thousand of them. */
+static void limit_buffer(struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    int bytes = SEND_BUFFER;
+    if (info && setsockopt(info->connect_fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) != 0)
+        xpd_log(XPD_LOG_WARNING, NULL, "the buffer of an event stream cannot be limited: %s",
+                strerror(errno));
+}
+
 void xpd_stream_open(xpd_request *r, xpd_job *job)
 {
     xpd_broker *b = r->b;
@@ -404,8 +467,12 @@ void xpd_stream_open(xpd_request *r, xpd_job *job)
     s->encoding = code;
     s->cursor = (xpd_cursor){.next = from, .offset = -1};
     s->feed_next = b->feed_next;
-    s->stop_after = follow ? INT64_MAX : events ? xpd_events_last(events) : 0;
+    s->stop_after = follow   ? INT64_MAX
+                    : events ? xpd_events_last(events) + job->end_due /* its end is on its way */
+                             : 0;
     s->sent_ms = xpd_now_ms();
+    s->round = b->stream_round - 1;
+    limit_buffer(s->connection);
     s->next = b->streams;
     s->link = &b->streams;
     if (s->next)
@@ -453,7 +520,7 @@ void xpd_wait_open(xpd_request *r, xpd_job *job, int64_t wait_s,
     }
     w->r = r;
     w->job = xpd_job_ref(job);
-    w->rev = job->rev;
+    w->rev = job->end_due ? -1 : job->rev;
     w->answer = answer;
     w->timer = (xpd_timer){.fire = wait_over, .context = w};
     w->next = r->b->waits;
@@ -470,7 +537,7 @@ void xpd_waits_notify(xpd_broker *b, const xpd_job *job)
     xpd_wait *next;
     for (xpd_wait *w = b->waits; w; w = next) {
         next = w->next;
-        if (w->job == job && w->rev != job->rev)
+        if (w->job == job && w->rev != job->rev && !job->end_due)
             wait_answer(w);
     }
 }

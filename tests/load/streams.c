@@ -20,7 +20,8 @@
 #include <unistd.h>
 
 #define OPENING_MAX 64 /* connections that wait for their first byte: below any listen queue */
-#define LINE_MAX_ 128  /* of a line's bytes are kept: enough for `id`, `event`, and a data line's seq and time */
+#define LINE_MAX_                                                                                  \
+    128 /* of a line's bytes are kept: enough for `id`, `event`, and a data line's seq and time */
 #define RETRY_S 1.0
 #define STALE_EVERY 16 /* every 16th reader measures how old events are */
 
@@ -194,15 +195,14 @@ static void lost(client *c)
     if (refused)
         all.refused++;
     else
-        all.broken++; /* without the event `end` */
+        all.broken++;              /* without the event `end` */
     c->due = load_now() + RETRY_S; /* as an EventSource does */
 }
 
 static void connect_(client *c)
 {
     char request[768], last[64] = "";
-    struct epoll_event event = {.events = c->role == STALLED ? EPOLLRDHUP : EPOLLIN,
-                                .data.ptr = c};
+    struct epoll_event event = {.events = c->role == STALLED ? EPOLLRDHUP : EPOLLIN, .data.ptr = c};
 
     c->fd = load_connect(&all.to);
     if (c->fd < 0) {
