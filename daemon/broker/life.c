@@ -178,6 +178,7 @@ static void end_events(xpd_broker *b, xpd_job *job)
     json_decref(end);
     job->end_due = false;
     xpd_job_log_rest(job);
+    xpd_waits_notify(b, job);
 }
 
 /* ------------------------------------------------------------------------------------ commit */

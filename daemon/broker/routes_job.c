@@ -175,6 +175,9 @@ static void show(xpd_request *r, xpd_job *job)
     xpd_reply(r, MHD_HTTP_NOT_MODIFIED, response);
 }
 
+/* An end is told when it is on the disk, or cannot get there for now. */
+#define COMMIT_S 5
+
 /* Seconds of "Prefer: wait=30", at most 60; 0 = do not wait. */
 static int64_t preferred_wait(const xpd_request *r)
 {
@@ -189,7 +192,9 @@ void xpd_get_job(xpd_request *r)
     int64_t wait_s = preferred_wait(r);
     xpd_error err = XPD_ERROR_INIT;
 
-    if (wait_s == 0 || !is_current(r, r->job) || xpd_state_terminal(r->job->state) ||
+    if (r->job->end_due && !r->job->dirty && !r->b->stopping)
+        xpd_wait_open(r, r->job, COMMIT_S, show);
+    else if (wait_s == 0 || !is_current(r, r->job) || xpd_state_terminal(r->job->state) ||
         r->b->stopping)
         show(r, r->job);
     else if (!xpd_streams_admit(r->b, r->caller.uid, r->job, &err))
@@ -229,9 +234,8 @@ static void deleted(void *context, xpd_store_result result)
     }
 }
 
-void xpd_delete_job(xpd_request *r)
+static void delete_ended(xpd_request *r, xpd_job *job)
 {
-    xpd_job *job = r->job;
     if (!xpd_state_terminal(job->state) || job->end_due) {
         xpd_reply_problem(r, xpp_problem(XPP_FAULT_CONFLICT,
                                          "the job is not finished; cancel it first", NULL,
@@ -240,6 +244,14 @@ void xpd_delete_job(xpd_request *r)
     }
     xpd_request_wait(r);
     xpd_store_delete(r->b->store, job->id, deleted, r);
+}
+
+void xpd_delete_job(xpd_request *r)
+{
+    if (r->job->end_due && !r->job->dirty)
+        xpd_wait_open(r, r->job, COMMIT_S, delete_ended);
+    else
+        delete_ended(r, r->job);
 }
 
 /* ---------------------------------------------------------------------------------------- log */

@@ -408,6 +408,19 @@ def test_list_filters_by_state(shared_daemon, finished):
         assert api.get(f"/v1/jobs?{wrong}").status == 400, wrong
 
 
+def test_a_job_that_is_said_to_have_ended_has_its_end_and_can_be_deleted(shared_daemon, scan_file):
+    """An end is told when it is on the disk, not a moment earlier: what comes next may count on it."""
+    api = shared_daemon.api
+    for _ in range(20):
+        job = api.submit(job_of(scan_file, iterations=1))["id"]
+        answer = api.get(f"/v1/jobs/{job}")
+        while not answer.json()["terminal"]:
+            later = api.get(f"/v1/jobs/{job}", If_None_Match=answer.headers["ETag"], Prefer="wait=30")
+            answer = later if later.status == 200 else answer
+        assert api.events(job, follow=0)[-1]["type"] == "end"
+        assert api.delete(f"/v1/jobs/{job}").status == 204
+
+
 def test_etag_answers_304_until_the_job_changes(shared_daemon, finished):
     api, path = shared_daemon.api, f"/v1/jobs/{finished[0]['id']}"
     tag = api.get(path).headers["ETag"]
