@@ -257,6 +257,7 @@ class Daemon:
         self.log = self.folder / "daemon.log"
         self.arguments = list(arguments)
         self.mark = uuid.uuid4().hex
+        self.environment = {}  # beside that of the test
         self.process = None
         self.ready = None
 
@@ -266,7 +267,7 @@ class Daemon:
 
     def spawn(self):
         """Starts the program without waiting for it."""
-        environment = dict(os.environ, **{MARK: self.mark})
+        environment = dict(os.environ, **self.environment, **{MARK: self.mark})
         with open(self.log, "ab") as log:
             return subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
@@ -286,11 +287,11 @@ class Daemon:
             return None
         return ready if ready["pid"] == self.process.pid else None
 
+    def pids_of(self, name):
+        return [pid for pid, running in processes_marked(self.mark) if running == name]
+
     def pid_of(self, name):
-        for pid, running in processes_marked(self.mark):
-            if running == name:
-                return pid
-        return None
+        return next(iter(self.pids_of(name)), None)
 
     process_of = pid_of
 
