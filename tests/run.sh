@@ -36,6 +36,6 @@ if [ "${XPTYCHOD_TEST_REFERENCE:-1}" != 0 ]; then
 fi
 
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DXPTYCHOD_WERROR=ON -DXPTYCHOD_TESTS=ON \
-    -DXPTYCHOD_CUDA=ON -DXPTYCHOD_TEST_SANITIZED=ON -DXPTYCHOD_PYTHON=/usr/bin/python3 -DXPTYCHOD_REFERENCE_PYTHON="$reference"
+    -DXPTYCHOD_CUDA=ON -DXPTYCHOD_FAULTS=ON -DXPTYCHOD_TEST_SANITIZED=ON -DXPTYCHOD_PYTHON=/usr/bin/python3 -DXPTYCHOD_REFERENCE_PYTHON="$reference"
 cmake --build "$build" -j "$cores"
 exec ctest --test-dir "$build" -j 2 --output-on-failure "$@"
