@@ -132,6 +132,42 @@ static xpe_status take_room(const xpe_file *f, int fd, int64_t bytes, xpe_error 
     return fail_errno(f, err, "there is no room for the file on its disk", errno);
 }
 
+typedef struct innermost {
+    char text[160];
+    int code; /* errno, where HDF5 states one */
+} innermost;
+
+/* "file write failed: time = ..., errno = 28, error message = '...', ..." */
+static herr_t look_inside(unsigned n, const H5E_error2_t *e, void *data)
+{
+    innermost *in = data;
+    const char *code = e->desc ? strstr(e->desc, "errno = ") : NULL;
+
+    (void)n;
+    if (in->text[0] == '\0' && e->desc)
+        snprintf(in->text, sizeof in->text, "%s", e->desc);
+    if (code && in->code == 0)
+        in->code = (int)strtol(code + strlen("errno = "), NULL, 10);
+    return 0;
+}
+
+static void reason_of_hdf5(char *out, size_t size, const char *what)
+{
+    innermost in = {.code = 0};
+    char words[80];
+
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look_inside, &in);
+    snprintf(out, size, "%s cannot be written: %s", what,
+             in.code      ? strerror_r(in.code, words, sizeof words)
+             : in.text[0] ? in.text
+                          : "no reason given");
+}
+
+static xpe_status failure(const xpe_file *f, xpe_error *err)
+{
+    return xpe_fail(err, XPE_IO, POINTER, "output.path '%.150s': %s", f->path, f->reason);
+}
+
 static int open_temporary(const xpe_file *f, int flags)
 {
     return open(f->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0666);
@@ -175,15 +211,17 @@ xpe_status xpe_file_create(xpe_file *f, const char *path, const xpe_folder *wher
     H5Pset_libver_bounds(fapl, H5F_LIBVER_EARLIEST, H5F_LIBVER_V18);
     H5Pset_fclose_degree(fapl, H5F_CLOSE_STRONG);
     H5Pset_file_locking(fapl, false, true); /* nobody else knows the name */
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* each thread has its own, where HDF5 knows of threads */
     H5Eclear2(H5E_DEFAULT);
     f->id = H5Fcreate(f->temporary, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+    if (f->id < 0)
+        reason_of_hdf5(f->reason, sizeof f->reason, "the file"); /* the next call forgets it */
     H5Pclose(fapl);
     if (f->id >= 0)
         st = take_room(f, fd, bytes, err); /* creating emptied the file */
     close(fd);
     if (f->id < 0)
-        st = xpe_fail(err, XPE_IO, POINTER, "output.path '%.200s': HDF5 cannot create the file",
-                      f->path);
+        st = failure(f, err);
     if (st != XPE_OK)
         xpe_file_release(f);
     return st;
@@ -228,42 +266,10 @@ static int give_name(const xpe_file *f)
     return unlink(f->temporary);
 }
 
-static xpe_status failure(const xpe_file *f, xpe_error *err)
-{
-    return xpe_fail(err, XPE_IO, POINTER, "output.path '%.150s': %s", f->path, f->reason);
-}
-
-typedef struct innermost {
-    char text[160];
-    int code; /* errno, where HDF5 states one */
-} innermost;
-
-/* "file write failed: time = ..., errno = 28, error message = '...', ..." */
-static herr_t look_inside(unsigned n, const H5E_error2_t *e, void *data)
-{
-    innermost *in = data;
-    const char *code = e->desc ? strstr(e->desc, "errno = ") : NULL;
-
-    (void)n;
-    if (in->text[0] == '\0' && e->desc)
-        snprintf(in->text, sizeof in->text, "%s", e->desc);
-    if (code && in->code == 0)
-        in->code = (int)strtol(code + strlen("errno = "), NULL, 10);
-    return 0;
-}
-
 static void note_failure(xpe_file *f, const char *what)
 {
-    innermost in = {.code = 0};
-    char words[80];
-
-    if (!f->failed) {
-        H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look_inside, &in);
-        snprintf(f->reason, sizeof f->reason, "%s cannot be written: %s", what,
-                 in.code      ? strerror_r(in.code, words, sizeof words)
-                 : in.text[0] ? in.text
-                              : "no reason given");
-    }
+    if (!f->failed)
+        reason_of_hdf5(f->reason, sizeof f->reason, what);
     f->failed = true;
     H5Eclear2(H5E_DEFAULT);
 }
