@@ -21,6 +21,7 @@
 #define LOG_TEXT_MAX (16 << 20) /* bytes of a job's log.txt */
 #define PRUNE_AT_ONCE 32
 #define TEND_MS 5000
+#define STATE_LEAST (256 << 10) /* bytes: room for a few commits */
 
 void xpd_job_path(char *out, size_t size, const xpd_broker *b, const char *id, const char *file)
 {
@@ -203,6 +204,26 @@ static void retry_commits(void *context)
     }
 }
 
+bool xpd_state_full(xpd_broker *b, const char *job_id)
+{
+    if (!b->state_full)
+        xpd_log(XPD_LOG_ERROR, job_id,
+                "the disk of '%s' is full; changes of jobs are kept in memory and tried again",
+                b->config.state_dir);
+    b->state_full = true;
+    return xpd_ballast_give(b);
+}
+
+/* Where no change waits to be tried again, room on the disk is all there is to go by. */
+static void look_for_room(xpd_broker *b)
+{
+    for (size_t i = 0; i < b->jobs.count; i++) {
+        if (b->jobs.items[i]->dirty)
+            return;
+    }
+    b->state_full = xpd_disk_free(b) < xpd_ballast_needed(b) || b->state_free < STATE_LEAST;
+}
+
 static void committed(void *context, xpd_store_result result)
 {
     commit *c = context;
@@ -213,12 +234,7 @@ static void committed(void *context, xpd_store_result result)
         if (c->job->end_due && !c->job->dirty)
             end_events(b, c->job);
     } else if (result == XPD_STORE_FULL) {
-        if (!b->state_full)
-            xpd_log(XPD_LOG_ERROR, c->job->id,
-                    "the disk of '%s' is full; the change is kept in memory and tried again",
-                    b->config.state_dir);
-        b->state_full = true;
-        bool had_ballast = xpd_ballast_give(b);
+        bool had_ballast = xpd_state_full(b, c->job->id);
         c->job->dirty = true;
         b->store_retry.fire = retry_commits;
         b->store_retry.context = b;
@@ -431,6 +447,8 @@ static void tend(void *context)
     xpd_broker *b = context;
     if (!b->stopping)
         xpd_jobs_prune(b);
+    if (b->state_full)
+        look_for_room(b);
     if (!b->stopping && !b->state_full)
         xpd_ballast_make(b);
     xpd_timer_set(&b->loop, &b->prune, TEND_MS);
@@ -506,11 +524,13 @@ bool xpd_output_allowed(const xpd_broker *b, uid_t uid, const json_t *scan, xpd_
 
 static void resume_job(xpd_broker *b, xpd_job *job)
 {
-    json_t *result = job->state == XPD_JOB_RUNNING ? xpd_job_finished_result(b, job) : NULL;
+    json_t *result = xpd_job_finished_result(b, job);
 
     if (result) {
         json_decref(job->result);
         job->result = result;
+        if (job->state == XPD_JOB_STARTING) /* a short job: the worker's word of it was lost */
+            xpd_job_move(b, job, XPD_JOB_RUNNING, "", "");
         xpd_job_move(b, job, XPD_JOB_SUCCEEDED, "", "");
     } else {
         xpd_job_move(b, job, XPD_JOB_QUEUED, "broker-restart",

@@ -39,6 +39,8 @@ void xpd_jobs_prune(xpd_broker *b);
 /* Now and then from here on: old jobs are forgotten, the ballast is made again. */
 void xpd_state_tend(xpd_broker *b);
 void xpd_store_ready(void *broker); /* the store's eventfd */
+/* A commit found the disk full: says so once and gives up the ballast; true = there was one. */
+bool xpd_state_full(xpd_broker *b, const char *job_id);
 /* The database failed: stops the loop, the next start recovers. */
 void xpd_state_lost(xpd_broker *b);
 int64_t xpd_disk_free(xpd_broker *b); /* bytes of the state folder's disk, measured now */

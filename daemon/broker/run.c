@@ -418,11 +418,11 @@ void xpd_run_worker_died(xpd_worker *w, const char *how)
 
     if (!run || run->reading)
         return;
-    json_t *result =
-        run->job->state == XPD_JOB_RUNNING ? xpd_job_finished_result(run->b, run->job) : NULL;
+    json_t *result = xpd_job_finished_result(run->b, run->job);
     if (result) {
         json_decref(run->job->result);
         run->job->result = result;
+        announce_running(run); /* a short job: that event was lost with the worker */
         leave(run, XPD_JOB_SUCCEEDED, "", "");
         return;
     }

@@ -130,6 +130,7 @@ bool xpd_store_open(xpd_store **out, const char *path, xpd_error *err)
         db_fail(store, path, "cannot be opened", err);
         goto done;
     }
+    sqlite3_extended_result_codes(store->db, 1);
     if (!run_sql(store, "PRAGMA locking_mode=EXCLUSIVE", path, "cannot be locked", err) ||
         !run_sql(store, "PRAGMA journal_mode=WAL", path, "cannot be opened", err) ||
         !run_sql(store, "PRAGMA synchronous=FULL", path, "cannot be opened", err) ||
@@ -303,6 +304,18 @@ static int execute(xpd_store *store, const op *o)
 
 /* ------------------------------------------------------------------------------------ thread */
 
+/* Why the write to the WAL failed. */
+static bool over_quota(sqlite3 *db)
+{
+    sqlite3_file *wal = NULL;
+    int code = 0;
+
+    return sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &wal) == SQLITE_OK && wal &&
+           wal->pMethods &&
+           wal->pMethods->xFileControl(wal, SQLITE_FCNTL_LAST_ERRNO, &code) == SQLITE_OK &&
+           code == EDQUOT;
+}
+
 static int write_all(xpd_store *store, op *first)
 {
     int code = sqlite3_exec(store->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
@@ -312,6 +325,8 @@ static int write_all(xpd_store *store, op *first)
         code = sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL);
     if (code != SQLITE_OK) {
         xpd_log(XPD_LOG_ERROR, NULL, "the state cannot be written: %s", sqlite3_errmsg(store->db));
+        if (code == SQLITE_IOERR_WRITE && over_quota(store->db))
+            code = SQLITE_FULL; /* which SQLite says of ENOSPC alone */
         if (!sqlite3_get_autocommit(store->db))
             sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
     }

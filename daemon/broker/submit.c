@@ -90,14 +90,19 @@ static void committed(void *context, xpd_store_result result)
         submission_free(s);
         return;
     }
-    if (result == XPD_STORE_FULL)
+    if (result == XPD_STORE_FULL) {
+        xpd_state_full(b, NULL);
+        int64_t available = xpd_disk_free(b), need = xpd_ballast_needed(b);
         xpd_fail(&err, XPP_FAULT_LOW_DISK, "",
                  "the disk of the state folder is full; nothing was stored");
-    else if (result == XPD_STORE_OK)
+        err.more = json_pack("{s:I, s:I}", "free_bytes", (json_int_t)available, "required_bytes",
+                             (json_int_t)need);
+    } else if (result == XPD_STORE_OK) {
         xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "", "memory is exhausted");
-    else
+    } else {
         xpd_fail(&err, XPP_FAULT_UNAVAILABLE, "",
                  "the state cannot be written; the service restarts");
+    }
     finish_error(s, &err);
     if (result == XPD_STORE_FATAL)
         xpd_state_lost(b);
