@@ -186,6 +186,7 @@ const xpe_backend xpe_backend_cuda = {
     .upload = xpe_cuda_upload,
     .download = xpe_cuda_download,
     .copy = xpe_cuda_copy,
+    .beside = xpe_cuda_beside,
     .zero = xpe_cuda_zero,
     .sums_create = xpe_cuda_sums_create,
     .sums_destroy = xpe_cuda_sums_destroy,

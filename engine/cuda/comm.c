@@ -5,8 +5,13 @@
  * GPU is named more than once NCCL cannot be used; there the runtime copies, and shards that share a GPU add straight
  * from each other's memory.  Only the bytes that the core names move: the rows where windows and bands overlap.
  *
- * The core waits before it makes transfers, so their sources are finished on every stream, and it waits again before
- * it changes a source.
+ * Transfers have a stream of their own on every device.  It waits for everything that computes before it moves
+ * anything, and everything that computes waits for it behind the transfers: the two streams are then one queue.  A
+ * core that turns `beside` on says that what it enqueues until it turns it off touches neither sources nor
+ * destinations of the transfers; the streams then wait for each other only there, and transfers and batches overlap.
+ *
+ * The core waits before it makes other transfers, so their sources are finished on every stream, and it waits again
+ * before it changes a source.
  *
  * A communicator takes a second to make; it is kept for the next team with the same devices. */
 #include "team.h"
@@ -155,10 +160,9 @@ static bool send_piece(xpe_team *team, int device, char *to, const xpe_transfer 
     int source = t->source;
     xpe_cuda_device *from = &team->devices[source], *d = &team->devices[device];
 
-    from->busy = true;
     return nccl_ok(team, source, "ncclSend",
-                   ncclSend(t->from + t->done, bytes, ncclInt8, device, team->comm->ranks[source], from->stream)) &&
-           nccl_ok(team, device, "ncclRecv", ncclRecv(to, bytes, ncclInt8, source, team->comm->ranks[device], d->stream));
+                   ncclSend(t->from + t->done, bytes, ncclInt8, device, team->comm->ranks[source], from->moves)) &&
+           nccl_ok(team, device, "ncclRecv", ncclRecv(to, bytes, ncclInt8, source, team->comm->ranks[device], d->moves));
 }
 
 static bool group_begin(xpe_team *team)
@@ -256,9 +260,9 @@ xpe_status xpe_comm_open(xpe_team *team, xpe_error *err)
 
 void xpe_cuda_copy(xpe_team *team, xpe_buffer *to, size_t to_offset, const xpe_buffer *from, size_t from_offset, size_t bytes)
 {
-    xpe_cuda_op op = {.chunks = bytes > 0};
+    xpe_cuda_op op = {.kind = XPE_OP_TRANSFER, .chunks = bytes > 0};
 
-    op.args.transfer = (xpe_transfer){to->data + to_offset, from->data + from_offset, from->device, bytes, 0, false};
+    op.args.transfer = (xpe_transfer){to->data + to_offset, from->data + from_offset, from->device, bytes, 0, false, team->beside};
     xpe_cuda_enqueue(team, to->device, &op);
 }
 
@@ -268,10 +272,27 @@ void xpe_cuda_sums_gather(xpe_team *team, xpe_buffer *to, int device, size_t to_
     int64_t width = sums->desc.cols * (array == XPE_SUM_REAL ? 1 : 2);
     const int64_t *from = xpe_sum_of(sums, array) + (mode * sums->desc.rows + row) * width;
     size_t bytes = (size_t)(rows * width) * sizeof *from;
-    xpe_cuda_op op = {.chunks = bytes > 0};
+    xpe_cuda_op op = {.kind = XPE_OP_TRANSFER, .chunks = bytes > 0};
 
-    op.args.transfer = (xpe_transfer){to->data + to_offset, (const char *)from, sums->device, bytes, 0, true};
+    op.args.transfer = (xpe_transfer){to->data + to_offset, (const char *)from, sums->device, bytes, 0, true, team->beside};
     xpe_cuda_enqueue(team, device, &op);
+}
+
+void xpe_cuda_beside(xpe_team *team, bool on)
+{
+    xpe_cuda_op op = {.kind = on ? XPE_OP_PART : XPE_OP_JOIN};
+
+    if (team->beside == on || team->device_count < 2)
+        return;
+    team->beside = on;
+    for (int g = 0; g < team->device_count; g++)
+        xpe_cuda_enqueue(team, g, &op);
+}
+
+/* Where a device's transfers are made: a device alone needs no second stream. */
+static cudaStream_t moves_of(const xpe_cuda_device *d)
+{
+    return d->moves ? d->moves : d->stream;
 }
 
 static void add(xpe_team *team, int device, char *to, const char *from, size_t bytes)
@@ -279,7 +300,7 @@ static void add(xpe_team *team, int device, char *to, const char *from, size_t b
     k_add_args args = {(int64_t *)(void *)to, (const int64_t *)(const void *)from, (int64_t)(bytes / sizeof(int64_t))};
 
     if (xpe_cuda_use(team, device))
-        (void)XPE_RUN(team, device, add, &args);
+        (void)xpe_cuda_ok(team, device, "kernel add", xpe_cuda_k_add(&args, moves_of(&team->devices[device])));
 }
 
 /* Within one GPU, from one shard's memory to another's or its own. */
@@ -289,7 +310,7 @@ static void move_here(xpe_team *team, int device, xpe_transfer *t)
         add(team, device, t->to, t->from, t->bytes);
     else if (xpe_cuda_use(team, device))
         (void)XPE_CUDA(team, device, cudaMemcpyAsync, t->to, t->from, t->bytes, cudaMemcpyDeviceToDevice,
-                       team->devices[device].stream);
+                       moves_of(&team->devices[device]));
     t->done = t->bytes;
 }
 
@@ -319,7 +340,7 @@ static bool move_from_afar(xpe_team *team, int device, xpe_transfer *t, size_t *
             return false;
     } else if (!xpe_cuda_use(team, device) ||
                !XPE_CUDA(team, device, cudaMemcpyPeerAsync, to, d->id, t->from + t->done, team->devices[t->source].id, bytes,
-                         d->stream)) {
+                         d->moves)) {
         return false;
     }
     if (t->add) {
@@ -338,8 +359,8 @@ static void move_for(xpe_team *team, int device, piece *pieces, int *count)
     xpe_cuda_device *d = &team->devices[device];
     size_t staged = 0;
 
-    d->busy = true;
-    for (; d->op_next < d->op_count && !d->ops[d->op_next].run && !team->failed && *count < PIECES; d->op_next++) {
+    d->busy = d->moving = true;
+    for (; d->op_next < d->op_count && d->ops[d->op_next].kind == XPE_OP_TRANSFER && !team->failed && *count < PIECES; d->op_next++) {
         xpe_transfer *t = &d->ops[d->op_next].args.transfer;
         if (d->id == team->devices[t->source].id)
             move_here(team, device, t);
@@ -348,12 +369,26 @@ static void move_for(xpe_team *team, int device, piece *pieces, int *count)
     }
 }
 
+/* Whether the transfers at the heads were made beside other work; they all were, or none, because parting and joining
+ * stand in all lists. */
+static bool are_beside(const xpe_team *team)
+{
+    for (int g = 0; g < team->device_count; g++) {
+        const xpe_cuda_device *d = &team->devices[g];
+        if (d->op_next < d->op_count && d->ops[d->op_next].kind == XPE_OP_TRANSFER)
+            return d->ops[d->op_next].args.transfer.beside;
+    }
+    return false;
+}
+
 void xpe_comm_run(xpe_team *team)
 {
     piece pieces[PIECES];
     int count = 0;
+    /* devices have been ordered by the core's wait before, and will be by its wait behind */
+    bool in_order = team->device_count > 1 && !are_beside(team);
 
-    if (!group_begin(team))
+    if ((in_order && !xpe_cuda_order(team, true, false)) || !group_begin(team))
         return;
     for (int g = 0; g < team->device_count; g++)
         move_for(team, g, pieces, &count);
@@ -361,4 +396,6 @@ void xpe_comm_run(xpe_team *team)
         return;
     for (int i = 0; i < count && !team->failed; i++)
         add(team, pieces[i].device, pieces[i].to, pieces[i].from, pieces[i].bytes);
+    if (in_order && !team->failed)
+        (void)xpe_cuda_order(team, false, false);
 }

@@ -29,14 +29,25 @@ void xpe_cuda_fail(xpe_team *team, xpe_status status, const char *format, ...)
     (void)xpe_fail(&team->failure, status, status == XPE_NO_MEMORY ? "" : "/devices", "%s", text);
 }
 
+/* The device that the failure is about, for those who take it out of service. */
+static void blame(xpe_team *team, int device)
+{
+    snprintf(team->failure.device, sizeof team->failure.device, "%s", team->devices[device].name);
+}
+
 bool xpe_cuda_ok(xpe_team *team, int device, const char *call, cudaError_t rc)
 {
+    bool first;
+
     if (rc == cudaSuccess)
         return true;
     (void)cudaGetLastError(); /* a later, unrelated call must not report it again */
+    first = !team->failed;
     xpe_cuda_fail(team, rc == cudaErrorMemoryAllocation ? XPE_NO_DEVICE_MEMORY : XPE_DEVICE_LOST,
                   "device '%s' failed: %s: %s (%s)", team->devices[device].name, call, cudaGetErrorString(rc),
                   cudaGetErrorName(rc));
+    if (first)
+        blame(team, device);
     return false;
 }
 
@@ -102,9 +113,14 @@ static int culprit(const xpe_team *team, int device)
 
 static void give_up(xpe_team *team, int device)
 {
+    bool first = !team->failed;
+
+    device = culprit(team, device);
     xpe_cuda_fail(team, XPE_DEVICE_LOST,
                   "device '%s' has not come back for %g s; it is given up, and its process should be replaced",
-                  team->devices[culprit(team, device)].name, xpe_cuda_patience_s);
+                  team->devices[device].name, xpe_cuda_patience_s);
+    if (first)
+        blame(team, device);
     team->hung = true;
 }
 
@@ -142,18 +158,33 @@ bool xpe_cuda_finish(xpe_team *team, int device)
     return true;
 }
 
-/* One stream to its end.  The call that marks the end may be the one that fails, so it gets a second chance; after an
- * error that stays nothing runs any more. */
+static bool finish_moves(xpe_team *team, int device)
+{
+    xpe_cuda_device *d = &team->devices[device];
+
+    if (!xpe_cuda_use(team, device) || !XPE_CUDA(team, device, cudaEventRecord, d->moved, d->moves) ||
+        !xpe_cuda_await(team, device, d->moved))
+        return false;
+    d->moving = false;
+    return true;
+}
+
+/* The streams of a device to their ends.  The call that marks the end may be the one that fails, so it gets a second
+ * chance; after an error that stays nothing runs any more. */
 static void settle_device(xpe_team *team, int device)
 {
     xpe_cuda_device *d = &team->devices[device];
 
     d->arrival_count = 0; /* nobody waits for them any more */
+    for (int i = 0; i < 2 && d->moving && d->moved && !team->hung; i++) {
+        team->failed = false;
+        (void)finish_moves(team, device);
+    }
     for (int i = 0; i < 2 && d->busy && d->end && !team->hung; i++) {
         team->failed = false;
         (void)xpe_cuda_finish(team, device);
     }
-    d->busy = false;
+    d->busy = d->moving = false;
 }
 
 void xpe_cuda_settle(xpe_team *team)
@@ -186,13 +217,35 @@ static void order_streams(xpe_team *team)
                 return;
 }
 
+bool xpe_cuda_order(xpe_team *team, bool parting, bool across)
+{
+    for (int g = 0; g < team->device_count; g++) {
+        xpe_cuda_device *d = &team->devices[g];
+        if (!xpe_cuda_use(team, g) ||
+            !XPE_CUDA(team, g, cudaEventRecord, parting ? d->parted : d->joined, parting ? d->stream : d->moves))
+            return false;
+        d->moving = true;
+        d->busy = true;
+    }
+    for (int g = 0; g < team->device_count; g++)
+        for (int h = 0; h < team->device_count; h++) {
+            const xpe_cuda_device *d = &team->devices[g], *other = &team->devices[h];
+            if (g != h && !across)
+                continue;
+            if (!xpe_cuda_use(team, g) || !XPE_CUDA(team, g, cudaStreamWaitEvent, parting ? d->moves : d->stream,
+                                                    parting ? other->parted : other->joined, 0))
+                return false;
+        }
+    return true;
+}
+
 /* ---------------------------------------------------------------------------------- queue */
 
 void xpe_cuda_enqueue(xpe_team *team, int device, const xpe_cuda_op *op)
 {
     xpe_cuda_device *d = &team->devices[device];
 
-    if (team->failed || op->chunks < 1)
+    if (team->failed || (op->kind <= XPE_OP_TRANSFER && op->chunks < 1))
         return;
     if (d->op_count == d->op_room) {
         int room = d->op_room ? 2 * d->op_room : 32;
@@ -250,7 +303,7 @@ static bool queue_turn(xpe_team *team, bool *left, int *late)
     *left = false;
     for (int g = 0; g < team->device_count && !team->failed; g++) {
         const xpe_cuda_op *op = head(&team->devices[g]);
-        if (!op || !op->run)
+        if (!op || op->kind != XPE_OP_RUN)
             continue;
         *left = true;
         *late = g;
@@ -262,12 +315,23 @@ static bool queue_turn(xpe_team *team, bool *left, int *late)
     return moved;
 }
 
-static bool any_transfer(const xpe_team *team)
+static bool any(const xpe_team *team, xpe_cuda_kind kind)
+{
+    for (int g = 0; g < team->device_count; g++) {
+        const xpe_cuda_op *op = head(&team->devices[g]);
+        if (op && op->kind == kind)
+            return true;
+    }
+    return false;
+}
+
+/* All lists have come to the same parting or joining: none goes on before the others are there.  Across all devices,
+ * because a piece is read on one, written on another, and added there to what a third has sent. */
+static void pass_together(xpe_team *team, bool parting)
 {
     for (int g = 0; g < team->device_count; g++)
-        if (head(&team->devices[g]))
-            return true;
-    return false;
+        team->devices[g].op_next++;
+    (void)xpe_cuda_order(team, parting, true);
 }
 
 /* Works the lists off. */
@@ -286,8 +350,12 @@ static void queue_all(xpe_team *team)
             if (xpe_cuda_clock() - progress > xpe_cuda_patience_s)
                 give_up(team, late);
             pause_since(progress);
-        } else if (any_transfer(team)) {
+        } else if (any(team, XPE_OP_TRANSFER)) {
             xpe_comm_run(team);
+        } else if (any(team, XPE_OP_PART)) {
+            pass_together(team, true);
+        } else if (any(team, XPE_OP_JOIN)) {
+            pass_together(team, false);
         } else {
             return;
         }
@@ -359,6 +427,11 @@ static bool device_init(xpe_team *team, int g)
                 XPE_CUDA(team, g, cudaStreamCreateWithFlags, &d->stream, cudaStreamNonBlocking) &&
                 XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->end, cudaEventDisableTiming);
 
+    if (good && team->device_count > 1)
+        good = XPE_CUDA(team, g, cudaStreamCreateWithFlags, &d->moves, cudaStreamNonBlocking) &&
+               XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->moved, cudaEventDisableTiming) &&
+               XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->parted, cudaEventDisableTiming) &&
+               XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->joined, cudaEventDisableTiming);
     for (int i = 0; good && i < XPE_MEETINGS; i++)
         good = XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->meeting[i], cudaEventDisableTiming);
     for (int i = 0; good && i < XPE_PACE; i++)
@@ -433,9 +506,17 @@ static void device_release(xpe_team *team, int g)
             (void)cudaEventDestroy(d->pace[i]);
     if (d->end)
         (void)cudaEventDestroy(d->end);
+    if (d->moved)
+        (void)cudaEventDestroy(d->moved);
+    if (d->parted)
+        (void)cudaEventDestroy(d->parted);
+    if (d->joined)
+        (void)cudaEventDestroy(d->joined);
     for (int i = 0; i < XPE_MEETINGS; i++)
         if (d->meeting[i])
             (void)cudaEventDestroy(d->meeting[i]);
+    if (d->moves)
+        (void)cudaStreamDestroy(d->moves);
     if (d->stream)
         (void)cudaStreamDestroy(d->stream);
 }

@@ -3,7 +3,9 @@
  * One host thread serves all devices of a team; nothing it calls blocks.  An operation of the backend table is
  * appended to its device's list.  xpe_wait works the lists off, one chunk of one device after the other, so that
  * every GPU has a few chunks queued on its stream and none waits for the host to be done with another one.
- * Copies between devices are gathered from all lists and made together (comm.c).
+ * Copies between devices are gathered from all lists and made together, on streams of their own (comm.c): what moves
+ * and what computes wait for each other at the transfers, or, between `beside` on and off, only where it is turned on
+ * and off.
  *
  * When the lists are empty the host waits only if it has asked for data (xpe_download); else each stream is told to
  * wait for the others by events and the host goes on.  Waiting is looking at events until they are done, or until
@@ -55,11 +57,20 @@ typedef struct xpe_transfer {
     int source; /* device in the team */
     size_t bytes, done;
     bool add;
+    bool beside; /* what is enqueued behind it does not wait for it */
 } xpe_transfer;
 
+typedef enum xpe_cuda_kind {
+    XPE_OP_RUN,
+    XPE_OP_TRANSFER,
+    XPE_OP_PART, /* in all lists: what moves waits for all that computes so far */
+    XPE_OP_JOIN  /* in all lists: what computes waits for all that moves so far */
+} xpe_cuda_kind;
+
 typedef struct xpe_cuda_op {
-    /* Enqueues chunk `index` of `chunks` on the device's stream.  NULL: a transfer. */
+    /* Enqueues chunk `index` of `chunks` on the device's stream; of XPE_OP_RUN. */
     void (*run)(xpe_team *team, int device, const struct xpe_cuda_op *op, int64_t index);
+    xpe_cuda_kind kind;
     int64_t chunks;
     union {
         xpe_amplitude_args amplitude;
@@ -100,14 +111,18 @@ typedef struct xpe_arrival {
 typedef struct xpe_cuda_device {
     int id;
     char name[32];
-    cudaStream_t stream;
-    cudaEvent_t end;     /* of what is enqueued */
+    cudaStream_t stream; /* computes */
+    cudaStream_t moves;  /* transfers to and from other shards; only where there are several */
+    cudaEvent_t end;     /* of what is enqueued on stream */
+    cudaEvent_t moved;   /* the same of moves */
+    cudaEvent_t parted, joined; /* where one stream waited for the other */
     cudaEvent_t meeting[XPE_MEETINGS]; /* where the streams were ordered, in turn */
     int64_t met;                       /* how often so far */
     cudaEvent_t pace[XPE_PACE];
     bool pacing[XPE_PACE];
     int pace_next;
-    bool busy; /* something is enqueued that nobody has seen the end of */
+    bool busy;   /* something is enqueued on stream that nobody has seen the end of */
+    bool moving; /* the same of moves */
 
     xpe_cuda_op *ops;
     int op_count, op_room, op_next;
@@ -140,6 +155,7 @@ struct xpe_team {
     int64_t n;
     int modes;
     bool failed, hung, profile;
+    bool beside; /* transfers that are enqueued now run beside what comes behind them */
     double seconds_busy; /* from the first queued chunk to the last finished one; only when profiled */
     xpe_error failure;
     struct xpe_comm *comm; /* NULL: copies by the runtime */
@@ -160,13 +176,16 @@ void xpe_cuda_fail(xpe_team *team, xpe_status status, const char *format, ...) X
 /* Makes the device the one that calls go to. */
 bool xpe_cuda_use(xpe_team *team, int device);
 void xpe_cuda_enqueue(xpe_team *team, int device, const xpe_cuda_op *op);
-/* Until everything enqueued on the device is done, its arrivals included. */
+/* Until everything enqueued on the device's `stream` is done, its arrivals included. */
 bool xpe_cuda_finish(xpe_team *team, int device);
 /* Lets what is enqueued come to its end whatever has failed before, because memory it uses is about to be freed. */
 void xpe_cuda_settle(xpe_team *team);
 int xpe_cuda_number(const char *name); /* of "cuda:N", or -1 */
 /* Until the event has happened; false when the team has failed. */
 bool xpe_cuda_await(xpe_team *team, int device, cudaEvent_t event);
+/* What moves waits for what computes so far (parting), or what computes for what moves; across: on all devices, else
+ * on its own. */
+bool xpe_cuda_order(xpe_team *team, bool parting, bool across);
 double xpe_cuda_clock(void);
 xpe_status xpe_cuda_open(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes, xpe_error *err);
 void xpe_cuda_close(xpe_team *team);
@@ -215,6 +234,7 @@ void xpe_comm_forget(void);
 bool xpe_comm_good(xpe_team *team); /* false, with the team failed, when a communicator has */
 /* Makes the transfers at the heads of all lists. */
 void xpe_comm_run(xpe_team *team);
+void xpe_cuda_beside(xpe_team *team, bool on);
 void xpe_cuda_copy(xpe_team *team, xpe_buffer *to, size_t to_offset, const xpe_buffer *from, size_t from_offset,
                    size_t bytes);
 void xpe_cuda_sums_gather(xpe_team *team, xpe_buffer *to, int device, size_t to_offset, const xpe_sums *sums, int mode,
