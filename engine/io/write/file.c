@@ -2,7 +2,8 @@
  *
  * The file is written under a name of its own in the target folder and synced; a rename that
  * refuses to replace anything (or, where the file system has none, a hard link) then gives it its
- * name, and the folder is synced.  Room on the disk is taken before the first byte: HDF5 1.10.8
+ * name, and the folder is synced.  A lock on the file tells that its writer lives; what a writer
+ * left who was killed is removed by the next one of the same name.  Room on the disk is taken before the first byte: HDF5 1.10.8
  * does not get over a flush that fails (it crashes in its own clean-up at exit, which is therefore
  * switched off).  What still goes wrong is reported with the system's words.
  *
@@ -10,6 +11,7 @@
  * reads as a list of what is in it. */
 #include "file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -173,6 +176,43 @@ static int open_temporary(const xpe_file *f, int flags)
     return open(f->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0666);
 }
 
+static void remove_abandoned(const xpe_file *f)
+{
+    const char *mine = strrchr(f->temporary, '/') + 1;
+    size_t length = strlen(mine) - 16; /* the start that all writers of this name share */
+    int folder = openat(f->folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = folder >= 0 ? fdopendir(folder) : NULL;
+    struct dirent *e;
+    struct stat s;
+
+    while (d && (e = readdir(d))) {
+        if (strncmp(e->d_name, mine, length) != 0 || strlen(e->d_name) != length + 16 ||
+            strspn(e->d_name + length, "0123456789abcdef") != 16 || strcmp(e->d_name, mine) == 0)
+            continue;
+        int fd = openat(f->folder_fd, e->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode) &&
+            flock(fd, LOCK_EX | LOCK_NB) == 0)
+            unlinkat(f->folder_fd, e->d_name, 0);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (d)
+        closedir(d);
+    else if (folder >= 0)
+        close(folder);
+}
+
+/* The file, locked (where the file system has locks) for as long as its writer lives. */
+static int make_temporary(xpe_file *f)
+{
+    int fd = open_temporary(f, O_CREAT | O_EXCL);
+
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        remove_abandoned(f);
+    f->lock_fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    return fd;
+}
+
 xpe_status xpe_file_create(xpe_file *f, const char *path, const xpe_folder *where, bool overwrite,
                            int64_t bytes, xpe_error *err)
 {
@@ -184,7 +224,7 @@ xpe_status xpe_file_create(xpe_file *f, const char *path, const xpe_folder *wher
     f->path = path;
     f->overwrite = overwrite;
     f->whole = NULL;
-    f->folder_fd = -1;
+    f->folder_fd = f->lock_fd = -1;
     f->id = -1;
     st = open_folder(f, where, err);
     if (st == XPE_OK)
@@ -193,7 +233,7 @@ xpe_status xpe_file_create(xpe_file *f, const char *path, const xpe_folder *wher
         st = check_target(f, err);
     if (st == XPE_OK)
         st = check_room(f, bytes, err);
-    fd = st == XPE_OK ? open_temporary(f, O_CREAT | O_EXCL) : -1;
+    fd = st == XPE_OK ? make_temporary(f) : -1;
     if (fd < 0) {
         if (st == XPE_OK)
             st = fail_errno(f, err, "a file cannot be created in its folder", errno);
@@ -325,11 +365,13 @@ void xpe_file_release(xpe_file *f)
         H5Fclose(f->id);
     if (f->temporary[0])
         unlink(f->temporary);
+    if (f->lock_fd >= 0)
+        close(f->lock_fd);
     if (f->folder_fd >= 0)
         close(f->folder_fd);
     f->temporary[0] = '\0';
     f->id = -1;
-    f->folder_fd = -1;
+    f->folder_fd = f->lock_fd = -1;
     H5Eclear2(H5E_DEFAULT);
 }
 

@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -93,6 +94,33 @@ static void a_folder_that_was_replaced_is_not_written_into(void **state)
     temporary_remove(aside);
 }
 
+/* What the last writer but one left, and one who is at it still. */
+static void what_a_killed_writer_left_is_removed_and_nothing_else(void **state)
+{
+    static const char *const names[] = {".out.h5.0123456789abcdef", ".out.h5.00000000deadbeef",
+                                        ".out.h5.0123456789abcdeg", ".other.h5.0123456789abcdef",
+                                        ".out.h5.0123456789abcdef0"};
+    char other[600];
+    xpe_written written;
+    xpe_error err;
+    int fds[5];
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        snprintf(other, sizeof other, "%s/%s", folder, names[i]);
+        fds[i] = open(other, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        assert_true(fds[i] >= 0);
+    }
+    assert_int_equal(flock(fds[1], LOCK_EX), 0); /* a writer that lives */
+    assert_int_equal(xpe_result_write(&written, path, false, &s.result, &err), XPE_OK);
+    assert_int_equal(temporary_count(folder), 5);
+    for (int i = 0; i < 5; i++) {
+        snprintf(other, sizeof other, "%s/%s", folder, names[i]);
+        assert_int_equal(access(other, F_OK), i == 0 ? -1 : 0);
+        close(fds[i]);
+    }
+}
+
 static void a_missing_folder_and_a_missing_name_are_told(void **state)
 {
     char other[600];
@@ -175,6 +203,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(only_regular_files_are_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_folder_that_was_replaced_is_not_written_into, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(what_a_killed_writer_left_is_removed_and_nothing_else,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_missing_folder_and_a_missing_name_are_told, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_write_that_fails_leaves_nothing_and_says_why, set_up,
