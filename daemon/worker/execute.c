@@ -501,6 +501,9 @@ static void finish(session *s, xpd_outcome *out, xpe_status st, xpe_error *err)
     out->state = st == XPE_OK ? "succeeded" : st == XPE_CANCELLED ? "cancelled" : "failed";
     out->reason = xpd_reason_of(st);
     out->fatal = st == XPE_DEVICE_LOST;
+    if (out->fatal)
+        snprintf(out->lost, sizeof out->lost, "%s",
+                 s->devices.count == 1 ? s->devices.name[0] : err->device);
     out->left = s->left;
     out->kept = s->left && s->kept;
     if ((st != XPE_OK && st != XPE_CANCELLED) || s->left)

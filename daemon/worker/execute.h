@@ -50,6 +50,7 @@ typedef struct xpd_outcome {
     const char *reason;
     char detail[640];
     bool fatal; /* a device is lost: this process should be replaced */
+    char lost[32]; /* that device, "" where nobody knows which */
     bool left;  /* interrupted on request, not ended: it goes on elsewhere, from its checkpoint if
                    `kept` */
     bool kept;

@@ -345,31 +345,38 @@ static xpe_status choose_default(xpd_devices *out, int wanted, const xpe_device_
     return XPE_OK;
 }
 
+/* Model and threads of the first device. */
+static void first_one(xpd_devices *out, const xpe_device_info *first, int wanted_threads)
+{
+    memcpy(out->model, first->model, sizeof out->model);
+    if (is_kind(first->name, "cpu"))
+        out->cpu_threads = wanted_threads > 0 ? wanted_threads : first->threads;
+}
+
 xpe_status xpd_devices_choose(xpd_devices *out, const xpp_job *job, xpe_error *err)
 {
     xpe_device_info infos[XPP_DEVICES_MAX];
-    size_t count = xpe_devices_list(infos, XPP_DEVICES_MAX);
+    size_t count;
     xpe_status st = XPE_OK;
-    int threads = 0;
 
-    if (count > XPP_DEVICES_MAX)
-        count = XPP_DEVICES_MAX;
     memset(out, 0, sizeof *out);
-    if (job->devices.count > 0)
+    if (job->devices.count > 0) { /* the engine refuses what does not exist; no other is touched */
         for (int i = 0; i < job->devices.count && i < XPP_DEVICES_MAX; i++)
-            device_add(out, job->devices.names[i]); /* the engine refuses what does not exist */
-    else
+            device_add(out, job->devices.names[i]);
+        out->names[0] = out->name[0];
+        xpe_devices_look(infos, out->names, 1);
+        count = 1;
+    } else {
+        count = xpe_devices_list(infos, XPP_DEVICES_MAX);
+        if (count > XPP_DEVICES_MAX)
+            count = XPP_DEVICES_MAX;
         st = choose_default(out, job->devices.num_devices, infos, count, err);
+    }
     for (int i = 0; i < out->count; i++)
         out->names[i] = out->name[i];
-    for (size_t i = 0; i < count; i++) {
-        if (is_kind(infos[i].name, "cpu"))
-            threads = infos[i].threads;
-        if (out->count > 0 && strcmp(infos[i].name, out->name[0]) == 0)
-            memcpy(out->model, infos[i].model, sizeof out->model);
-    }
-    if (out->count > 0 && is_kind(out->name[0], "cpu"))
-        out->cpu_threads = job->devices.cpu_threads > 0 ? job->devices.cpu_threads : threads;
+    for (size_t i = 0; i < count && out->count > 0; i++)
+        if (strcmp(infos[i].name, out->name[0]) == 0)
+            first_one(out, &infos[i], job->devices.cpu_threads);
     return st;
 }
 

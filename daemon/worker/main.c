@@ -18,9 +18,11 @@ static const char help[] =
     "\n"
     "  run JOB.json   reconstruct one job in the foreground, without a service\n"
     "  devices        the GPUs and whether this build runs on them\n"
-    "  --socket FD    serve a broker on an inherited socket (started by xptychod)\n"
+    "  --socket FD    serve a broker on an inherited socket (started by xptychod);\n"
+    "                 --devices cuda:0,cuda:2 before it: these GPUs only\n"
     "  --version      what this is and how it was built\n"
     "\n"
+    "CUDA_VISIBLE_DEVICES is honoured: cuda:0, cuda:1, ... are the GPUs that it shows, in its order.\n"
     "xptycho-worker simulates, compares and times.\n";
 #else
 static const char help[] =
@@ -74,20 +76,35 @@ static const struct {
 #endif
 };
 
-static int serve(const char *text)
+/* [--devices LIST] --socket FD */
+static int serve(int argc, char **argv)
 {
-    char *end;
-    long socket = strtol(text, &end, 10);
+    const char *devices = NULL, *text = NULL;
+    char *end = NULL;
+    long socket = 0;
 
-    if (*text == 0 || *end || socket < 3 || socket > 1023) {
-        fprintf(stderr, "xptycho-worker: --socket: '%s' is not a descriptor from 3 up\n", text);
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--devices") == 0)
+            devices = argv[i + 1];
+        else if (strcmp(argv[i], "--socket") == 0)
+            text = argv[i + 1];
+    }
+    if (text)
+        socket = strtol(text, &end, 10);
+    if (!text || *text == 0 || *end || socket < 3 || socket > 1023) {
+        fprintf(stderr, "xptycho-worker: --socket: '%s' is not a descriptor from 3 up\n",
+                text ? text : "");
         return XPD_EXIT_USAGE;
     }
-    return xpd_resident_main((int)socket);
+    return xpd_resident_main((int)socket, devices);
 }
 
 int main(int argc, char **argv)
 {
+#ifdef XPD_GPU_WORKER
+    /* cuda:N is then the N-th of nvidia-smi and of Slurm, not the N-th by speed */
+    (void)setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0); /* NOLINT(concurrency-mt-unsafe): alone */
+#endif
     xpp_init();
     xpe_write_init();
     if (argc < 2) {
@@ -102,8 +119,9 @@ int main(int argc, char **argv)
         printf("xptycho-worker %s (%s)\n", xpp_version(), xpe_build_identity());
         return XPD_EXIT_OK;
     }
-    if (strcmp(argv[1], "--socket") == 0 && argc == 3)
-        return serve(argv[2]);
+    if ((strcmp(argv[1], "--socket") == 0 && argc == 3) ||
+        (strcmp(argv[1], "--devices") == 0 && argc == 5))
+        return serve(argc, argv);
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strcmp(argv[1], modes[i].name) == 0)
             return modes[i].main(argc - 1, argv + 1);

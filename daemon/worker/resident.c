@@ -90,8 +90,9 @@ static bool queue_drain(resident *r)
 
 static json_t *done_body(const char *id, const xpd_outcome *o)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:O?, s:O?}", "id", id, "state", o->state, "reason",
-                     o->reason, "detail", o->detail, "result", o->result, "problem", o->problem);
+    return json_pack("{s:s, s:s, s:s, s:s, s:O?, s:O?, s:s?}", "id", id, "state", o->state, "reason",
+                     o->reason, "detail", o->detail, "result", o->result, "problem", o->problem,
+                     "lost", o->fatal ? o->lost : NULL);
 }
 
 static void push_done(resident *r)
@@ -420,7 +421,34 @@ static void engine_stop(resident *r)
         _exit(XPD_EXIT_UNEXPECTED);
 }
 
-static bool resident_init(resident *r, int socket)
+/* Every device, or those of a list with commas between, in this order. */
+static bool devices_find(resident *r, const char *list)
+{
+    char names[XPP_DEVICES_MAX][32];
+    const char *at[XPP_DEVICES_MAX];
+
+    if (!list) {
+        r->device_count = xpe_devices_list(r->devices, XPP_DEVICES_MAX);
+        if (r->device_count > XPP_DEVICES_MAX)
+            r->device_count = XPP_DEVICES_MAX;
+        return true;
+    }
+    while (*list && r->device_count < XPP_DEVICES_MAX) {
+        size_t length = strcspn(list, ",");
+
+        if (length == 0 || length >= sizeof names[0])
+            return false;
+        memcpy(names[r->device_count], list, length);
+        names[r->device_count][length] = 0;
+        at[r->device_count] = names[r->device_count];
+        r->device_count++;
+        list += length + (list[length] == ',');
+    }
+    xpe_devices_look(r->devices, at, r->device_count);
+    return r->device_count > 0 && !*list;
+}
+
+static bool resident_init(resident *r, int socket, const char *devices)
 {
     int flags = fcntl(socket, F_GETFL);
     sigset_t set;
@@ -434,9 +462,8 @@ static bool resident_init(resident *r, int socket)
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
     xpd_control_init(&r->control);
-    r->device_count = xpe_devices_list(r->devices, XPP_DEVICES_MAX);
-    if (r->device_count > XPP_DEVICES_MAX)
-        r->device_count = XPP_DEVICES_MAX;
+    if (!devices_find(r, devices))
+        return false;
     r->queue = json_array();
     r->outbox = r->wake >= 0 ? xpd_outbox_create(r->wake) : NULL;
     r->writer = xpd_writer_create();
@@ -447,7 +474,7 @@ static bool resident_init(resident *r, int socket)
     return pthread_create(&r->engine, NULL, engine_main, r) == 0;
 }
 
-int xpd_resident_main(int socket)
+int xpd_resident_main(int socket, const char *devices)
 {
     resident r;
 
@@ -456,8 +483,9 @@ int xpd_resident_main(int socket)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write */
     signal(SIGINT, SIG_IGN);  /* of a terminal the broker was started on; the broker decides */
-    if (!resident_init(&r, socket)) {
-        fprintf(stderr, "xptycho-worker: cannot serve descriptor %d\n", socket);
+    if (!resident_init(&r, socket, devices)) {
+        fprintf(stderr, "xptycho-worker: cannot serve descriptor %d with the devices '%s'\n", socket,
+                devices ? devices : "all");
         return XPD_EXIT_UNEXPECTED;
     }
     serve(&r);

@@ -3,6 +3,7 @@
 #define XPD_RESIDENT_H
 
 /* Serves until the socket closes or QUIT comes; returns the exit code. */
-int xpd_resident_main(int socket);
+/* devices: names with commas between, NULL = all that there are. */
+int xpd_resident_main(int socket, const char *devices);
 
 #endif

@@ -76,6 +76,39 @@ static void start(int devices, size_t bytes, uint64_t seed)
     fprintf(stderr, "cuda (emulated): XPE_EMU_SEED=%llu repeats this order of work\n", (unsigned long long)xpe_emu.seed);
 }
 
+/* How many of the devices CUDA_VISIBLE_DEVICES shows: those before the first that does not exist.  They are all alike,
+ * so which ones does not matter. */
+static uint64_t visible(uint64_t devices)
+{
+    const char *text = getenv("CUDA_VISIBLE_DEVICES"); /* NOLINT(concurrency-mt-unsafe): under the lock */
+    uint64_t count = 0;
+
+    if (!text)
+        return devices;
+    while (*text) {
+        char *end;
+        uint64_t id = strtoull(text, &end, 10);
+        if (end == text || id >= devices)
+            break;
+        count++;
+        text = end + (*end == ',');
+    }
+    return count;
+}
+
+/* XPE_EMU_LOSE=DEVICE:AFTER, as xpe_emu_lose does. */
+static void lose_by_setting(void)
+{
+    const char *text = getenv("XPE_EMU_LOSE"); /* NOLINT(concurrency-mt-unsafe): under the lock */
+    char *end = NULL;
+    uint64_t device = text ? strtoull(text, &end, 10) : XPE_EMU_DEVICES_MAX;
+
+    if (device >= XPE_EMU_DEVICES_MAX || *end != ':')
+        return;
+    xpe_emu.devices[device].losing = true;
+    xpe_emu.devices[device].work_left = strtoull(end + 1, NULL, 10);
+}
+
 void xpe_emu_ready(void)
 {
     uint64_t devices, mib;
@@ -84,7 +117,9 @@ void xpe_emu_ready(void)
         return;
     devices = setting("XPE_EMU_DEVICES", 8);
     mib = setting("XPE_EMU_MIB", 1024);
-    start(devices < XPE_EMU_DEVICES_MAX ? (int)devices : XPE_EMU_DEVICES_MAX, (size_t)mib << 20, setting("XPE_EMU_SEED", 0));
+    devices = visible(devices < XPE_EMU_DEVICES_MAX ? devices : XPE_EMU_DEVICES_MAX);
+    start((int)devices, (size_t)mib << 20, setting("XPE_EMU_SEED", 0));
+    lose_by_setting();
 }
 
 static void forget(void)

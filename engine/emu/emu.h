@@ -16,7 +16,8 @@
  *     for ever.  Arguments of kernels are looked through for pointers, so their members must all be initialised.
  *
  * The seed is drawn anew for each process and said on stderr.  Settings from the environment, for programs that know
- * nothing of emulation: XPE_EMU_SEED, XPE_EMU_DEVICES (8), XPE_EMU_MIB (1024, of each device).
+ * nothing of emulation: XPE_EMU_SEED, XPE_EMU_DEVICES (8), XPE_EMU_MIB (1024, of each device), XPE_EMU_LOSE
+ * (DEVICE:AFTER, as xpe_emu_lose); CUDA_VISIBLE_DEVICES shows as many of them as it names.
  *
  * Every call may come from any thread; one lock guards everything, and work runs on the thread that made the call. */
 #ifndef XPE_EMU_H

@@ -26,7 +26,7 @@ static void *serve(void *argument)
 {
     fixture *f = argument;
 
-    f->code = xpd_resident_main(f->worker);
+    f->code = xpd_resident_main(f->worker, NULL);
     close(f->worker);
     return NULL;
 }
