@@ -18,6 +18,7 @@ struct xpd_http;
 struct xpd_stream;
 struct xpd_wait;
 struct xpd_submission;
+struct xpd_reading;
 struct xpd_worker;
 struct xpd_run;
 struct xpd_bridge;
@@ -67,6 +68,10 @@ typedef struct xpd_broker {
     int64_t feed_next;
 
     struct xpd_submission *submissions; /* not answered yet */
+    bool submissions_stored;            /* some of them are on disk and to be answered */
+    struct xpd_reading *probes_waiting; /* for a place among those that run */
+    xpd_timer probe_start;
+    int probes; /* that run and count */
     struct xpd_worker *workers[XPD_WORKERS_MAX]; /* each a device set of its own */
     int worker_count;
     struct xpd_bridge *bridge; /* xptycho-zmq, or NULL */

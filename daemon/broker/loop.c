@@ -87,6 +87,8 @@ void xpd_timer_set(xpd_loop *loop, xpd_timer *timer, int64_t delay_ms)
 {
     xpd_timer_cancel(timer);
     timer->due_ms = xpd_now_ms() + delay_ms;
+    if (timer->due_ms <= loop->firing_ms) /* work in pieces: others have their turn between them */
+        timer->due_ms = loop->firing_ms + 1;
     xpd_timer **link = &loop->timers;
     while (*link && (*link)->due_ms <= timer->due_ms)
         link = &(*link)->next;
@@ -111,8 +113,8 @@ static int wait_ms(const xpd_loop *loop, int wish)
 
 static void fire_timers(xpd_loop *loop)
 {
-    int64_t now = xpd_now_ms();
-    while (loop->timers && loop->timers->due_ms <= now) {
+    loop->firing_ms = xpd_now_ms();
+    while (loop->timers && loop->timers->due_ms <= loop->firing_ms) {
         xpd_timer *timer = loop->timers;
         xpd_timer_cancel(timer);
         timer->fire(timer->context);

@@ -26,6 +26,7 @@ typedef struct xpd_loop {
     int epoll;
     bool stop;
     xpd_timer *timers; /* by due time */
+    int64_t firing_ms; /* up to which time timers fire in this turn */
     xpd_source *ready[64];
     int ready_count;
     /* Called before each wait: may shorten it (milliseconds, -1 = for ever) and do work that is

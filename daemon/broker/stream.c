@@ -413,8 +413,8 @@ static struct MHD_Response *make_response(xpd_stream *s)
     return response;
 }
 
-/* Over loopback the kernel would take 2.6 MB for one who does not read: minutes of events before
- * that is seen, and gigabytes for a thousand of them. */
+/* Over loopback the kernel would take 4 MB for one who does not read: twenty minutes of events
+ * before that is seen, and gigabytes for a thousand of them. */
 static void limit_buffer(struct MHD_Connection *c)
 {
     const union MHD_ConnectionInfo *info =

@@ -60,6 +60,28 @@ static void timers_fire_by_their_time_and_not_by_when_they_were_set(void **state
     xpd_loop_release(&s.loop);
 }
 
+static void fired_again(void *context)
+{
+    named *n = context;
+    if (++n->s->count < 3)
+        xpd_timer_set(&n->s->loop, &n->timer, 0);
+}
+
+static void a_timer_that_sets_itself_fires_once_a_turn(void **state)
+{
+    seen s;
+    named again = {.s = &s};
+    (void)state;
+    setup_loop(&s);
+    again.timer = (xpd_timer){.fire = fired_again, .context = &again};
+    xpd_timer_set(&s.loop, &again.timer, 0);
+    for (int turn = 1; turn <= 3; turn++) {
+        xpd_loop_turn(&s.loop);
+        assert_int_equal(s.count, turn);
+    }
+    xpd_loop_release(&s.loop);
+}
+
 static void remove_the_other(void *context)
 {
     seen *s = context;
@@ -126,6 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(timers_fire_by_their_time_and_not_by_when_they_were_set),
+        cmocka_unit_test(a_timer_that_sets_itself_fires_once_a_turn),
         cmocka_unit_test(a_source_that_was_removed_in_this_turn_is_not_called),
         cmocka_unit_test(work_before_a_wait_is_lag_too_and_the_wait_is_not),
     };
