@@ -41,39 +41,77 @@ static bool choose_units(xpe_run *run, int flags)
     return finite;
 }
 
+/* Frames [first, stop) of a block. */
+static void fit_frames(xpe_run *run, int g, int flags, int64_t first, int64_t stop)
+{
+    const xpe_shard *s = &run->shards[g];
+    xpe_fit_args args = {.flags = flags,
+                         .modes = run->modes,
+                         .batch = {.first = first},
+                         .one_minus_alpha = (float)(1 - run->stage.object_data_fit),
+                         .two_rho = (float)xpe_two_rho(run),
+                         .cols = run->cols,
+                         .first = s->first,
+                         .y = s->y,
+                         .v = s->v,
+                         .image = s->image,
+                         .z = s->z,
+                         .probe = s->probe,
+                         .divider = s->divider,
+                         .weight = s->weight,
+                         .sums = s->sums,
+                         .unit_w = run->unit_a,
+                         .unit_v = run->unit_b,
+                         .unit_l = run->unit_real,
+                         .misfit = s->misfit,
+                         .v_energy = s->v_energy};
+
+    while (xpe_state_next_batch_of(run, s, stop, &args.batch))
+        run->backend->fit(run->team, g, &args);
+}
+
+/* All frames, those of the rim in the middle: the rows that come from other devices are there when
+ * they are needed, and those that other devices need leave while the rest is in work. */
+static void fit_around(xpe_run *run, int flags)
+{
+    for (int g = 0; g < run->plan->count; g++)
+        fit_frames(run, g, flags, run->shards[g].above,
+                   (run->shards[g].above + run->shards[g].below) / 2);
+    xpe_exchange_join(run);
+    for (int g = 0; g < run->plan->count; g++) {
+        fit_frames(run, g, flags, 0, run->shards[g].above);
+        fit_frames(run, g, flags, run->shards[g].below, run->shards[g].frames);
+    }
+    if (flags & XPE_FIT_PATCH)
+        xpe_exchange_early(run, flags, false);
+    for (int g = 0; g < run->plan->count; g++)
+        fit_frames(run, g, flags, (run->shards[g].above + run->shards[g].below) / 2,
+                   run->shards[g].below);
+}
+
 xpe_status xpe_pmace_trip(xpe_run *run, int flags, xpe_error *err)
 {
+    bool around = xpe_exchange_overlaps(run), early = around && (flags & XPE_FIT_PATCH);
     xpe_status st = XPE_OK;
 
     if (!choose_units(run, flags))
         return xpe_fail(err, XPE_DIVERGED, "",
                         "iteration %d: patches or modes are no longer finite", run->iteration + 1);
     for (int g = 0; g < run->plan->count; g++) {
-        const xpe_shard *s = &run->shards[g];
-        xpe_fit_args args = {.flags = flags,
-                             .modes = run->modes,
-                             .one_minus_alpha = (float)(1 - run->stage.object_data_fit),
-                             .two_rho = (float)xpe_two_rho(run),
-                             .cols = run->cols,
-                             .first = s->first,
-                             .y = s->y,
-                             .v = s->v,
-                             .image = s->image,
-                             .z = s->z,
-                             .probe = s->probe,
-                             .divider = s->divider,
-                             .weight = s->weight,
-                             .sums = s->sums,
-                             .unit_w = run->unit_a,
-                             .unit_v = run->unit_b,
-                             .unit_l = run->unit_real,
-                             .misfit = s->misfit,
-                             .v_energy = s->v_energy};
-        run->backend->sums_clear(run->team, g, s->sums);
-        while (xpe_state_next_batch(run, s, &args.batch))
-            run->backend->fit(run->team, g, &args);
+        run->backend->sums_clear(run->team, g, run->shards[g].sums);
+        if (!around)
+            fit_frames(run, g, flags, 0, run->shards[g].frames);
     }
+    if (early)
+        xpe_exchange_early_clear(run, flags);
+    if (around)
+        fit_around(run, flags);
     XPE_TRY(xpe_state_wait(run, err));
+    if (early)
+        xpe_exchange_early(run, flags, true);
+    run->gathered = early ? flags : 0;
+    if (flags & XPE_FIT_SUM_L)
+        run->coverage_good = false;
     run->trip_flags = flags;
     run->sums_wait = flags & XPE_FIT_PATCH;
     if (flags & XPE_FIT_PATCH) {
@@ -85,8 +123,8 @@ done:
     return st;
 }
 
-/* Integer sums in `fix` to doubles in `to`. */
-static void unfix(xpe_run *run, int components, const xpe_unit *unit, size_t to)
+/* Integer sums in `from` to doubles in `to`, which may be the same. */
+static void unfix(xpe_run *run, int components, const xpe_unit *unit, size_t from, size_t to)
 {
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
@@ -95,7 +133,7 @@ static void unfix(xpe_run *run, int components, const xpe_unit *unit, size_t to)
                                s->band_rows,
                                run->cols,
                                unit,
-                               s->fix,
+                               xpe_shard_buffer(s, from),
                                xpe_shard_buffer(s, to),
                                components == 1 ? s->cover_energy : NULL};
         run->backend->unfix(run->team, g, &args);
@@ -110,7 +148,7 @@ static xpe_status renew_patch_sums(xpe_run *run, xpe_error *err)
     XPE_TRY(xpe_pmace_trip(run, XPE_FIT_UPDATE | XPE_FIT_SUM_V, err));
     run->bounds.v += xpe_two_rho(run) * run->bounds.z;
     XPE_TRY(xpe_exchange_sum(run, XPE_SUM_A, err));
-    unfix(run, 2, run->unit_b, XPE_AT(v_sum));
+    unfix(run, 2, run->unit_b, XPE_AT(fix), XPE_AT(v_sum));
     XPE_TRY(xpe_state_wait(run, err));
 done:
     return st;
@@ -133,10 +171,12 @@ done:
 /* L_k of the modes onto the bands, and its guards: one mean over the whole grid for each mode. */
 static xpe_status take_coverage(xpe_run *run, xpe_error *err)
 {
-    xpe_status st;
+    bool early = run->gathered & XPE_FIT_SUM_L;
+    xpe_status st = XPE_OK;
 
-    XPE_TRY(xpe_exchange_sum(run, XPE_SUM_REAL, err));
-    unfix(run, 1, run->unit_real, XPE_AT(l_sum));
+    if (!early)
+        XPE_TRY(xpe_exchange_sum(run, XPE_SUM_REAL, err));
+    unfix(run, 1, run->unit_real, early ? XPE_AT(l_sum) : XPE_AT(fix), XPE_AT(l_sum));
     for (int k = 0; k < run->modes; k++) {
         double energy = 0;
         XPE_TRY(xpe_state_get_rows(run, XPE_AT(cover_energy), (size_t)k, run->host_rows,
@@ -250,15 +290,19 @@ done:
 
 xpe_status xpe_pmace_average(xpe_run *run, xpe_error *err)
 {
+    bool early = run->gathered;
     xpe_status st = XPE_OK;
 
-    if (run->trip_flags & XPE_FIT_SUM_L)
+    if ((run->trip_flags & XPE_FIT_SUM_L) && !run->coverage_good)
         XPE_TRY(take_coverage(run, err));
     if (run->trip_flags & XPE_FIT_SUM_V) {
-        XPE_TRY(xpe_exchange_sum(run, XPE_SUM_B, err));
-        unfix(run, 2, run->unit_b, XPE_AT(v_sum));
+        if (!early)
+            XPE_TRY(xpe_exchange_sum(run, XPE_SUM_B, err));
+        unfix(run, 2, run->unit_b, early ? XPE_AT(v_sum) : XPE_AT(fix), XPE_AT(v_sum));
     }
-    XPE_TRY(xpe_exchange_sum(run, XPE_SUM_A, err));
+    if (!early)
+        XPE_TRY(xpe_exchange_sum(run, XPE_SUM_A, err));
+    run->gathered = 0;
     run->sums_wait = false;
     run->slot = !run->slot;
     for (int g = 0; g < run->plan->count; g++) {
@@ -280,9 +324,8 @@ xpe_status xpe_pmace_average(xpe_run *run, xpe_error *err)
                                  .row_max = s->row_max};
         run->backend->average(run->team, g, &args);
     }
-    XPE_TRY(xpe_exchange_windows(run, XPE_AT(band_z), XPE_AT(z), err));
-    XPE_TRY(xpe_exchange_windows(
-        run, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), XPE_AT(image), err));
+    XPE_TRY(xpe_exchange_images(
+        run, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), err));
     XPE_TRY(read_average(run, err));
 done:
     return st;

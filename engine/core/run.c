@@ -245,6 +245,7 @@ static xpe_status fall_back(xpe_run *run, int slot, xpe_error *err)
     size_t bytes;
     xpe_status st;
 
+    xpe_exchange_join(run);
     run->slot = slot;
     run->ended = true;
     run->sums_wait = false;

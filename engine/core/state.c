@@ -20,14 +20,20 @@ void xpe_checkerboard(xpe_c32 *field, int64_t n)
             field[r * n + c] = (xpe_c32){-field[r * n + c].re, -field[r * n + c].im};
 }
 
-bool xpe_state_next_batch(const xpe_run *run, const xpe_shard *shard, xpe_batch *batch)
+bool xpe_state_next_batch_of(const xpe_run *run, const xpe_shard *shard, int64_t stop,
+                             xpe_batch *batch)
 {
     int64_t cap = run->stage.batch_size > 0 ? run->stage.batch_size : shard->frames;
 
     batch->block = shard->frames;
     batch->first += batch->count;
-    batch->count = xpe_min64(cap, shard->frames - batch->first);
+    batch->count = xpe_min64(cap, stop - batch->first);
     return batch->count > 0;
+}
+
+bool xpe_state_next_batch(const xpe_run *run, const xpe_shard *shard, xpe_batch *batch)
+{
+    return xpe_state_next_batch_of(run, shard, shard->frames, batch);
 }
 
 /* -------------------------------------------------------------------------------- making */
@@ -157,6 +163,13 @@ static void place_shard(xpe_run *run, int g, int64_t before)
     s->window_rows = xpe_min64(run->rows, p->window_stop + margin) - s->window_first;
     s->band_first = p->band_first;
     s->band_rows = p->band_stop - p->band_first;
+    while (s->above < s->frames &&
+           run->problem->first[2 * s->order[s->above]] < (int32_t)p->band_first)
+        s->above++;
+    s->below = s->frames; /* the block is sorted by first row */
+    while (s->below > s->above &&
+           run->problem->first[2 * s->order[s->below - 1]] + run->n > p->band_stop)
+        s->below--;
 }
 
 static void send_amplitudes(xpe_run *run, int g)

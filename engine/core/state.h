@@ -18,6 +18,8 @@ typedef struct xpe_shard {
     int64_t frames;       /* of the block */
     const int64_t *order; /* [frames] original numbers, in the plan */
     int64_t window_first, window_rows, band_first, band_rows;
+    /* frames of the block before `above` and from `below` on have rows outside the band */
+    int64_t above, below;
 
     /* block: y, v and copies stay where they are */
     xpe_buffer *first, *y, *v, *s, *energy, *masked, *misfit, *v_energy, *s_energy, *nonzero;
@@ -79,6 +81,8 @@ struct xpe_run {
     bool due;                 /* a held run still has to make the trip into its next iteration */
     bool ended;               /* diverged: there is no next step */
     bool coverage_good;       /* l_sum belongs to the modes */
+    bool beside;              /* transfers run beside what is enqueued, see exchange.c */
+    int gathered;             /* flags of the trip whose sums are with their owners already */
     bool pending;             /* copies wait for steps 5 and 6 */
     double *positions, *gain; /* refine_positions: [J][2], [J] */
     atomic_bool cancel;
@@ -93,6 +97,9 @@ void xpe_state_destroy(xpe_run *run);
 XPE_MUST_CHECK xpe_status xpe_state_wait(xpe_run *run, xpe_error *err);
 /* Batches of a shard's block, capped by the stage's batch size: false when there is none left. */
 bool xpe_state_next_batch(const xpe_run *run, const xpe_shard *shard, xpe_batch *batch);
+/* The same of the frames before `stop`; begins at batch->first with a batch->count of 0. */
+bool xpe_state_next_batch_of(const xpe_run *run, const xpe_shard *shard, int64_t stop,
+                             xpe_batch *batch);
 /* Sends modes [modes][n][n] (times the checkerboard) to every device. */
 XPE_MUST_CHECK xpe_status xpe_state_send_modes(xpe_run *run, const xpe_c32 *modes, xpe_error *err);
 XPE_MUST_CHECK xpe_status xpe_state_get_modes(xpe_run *run, xpe_c32 *modes, xpe_error *err);
@@ -123,6 +130,15 @@ XPE_MUST_CHECK xpe_status xpe_exchange_sum(xpe_run *run, xpe_sum_array array,
                                            xpe_error *err); /* into `fix` */
 XPE_MUST_CHECK xpe_status xpe_exchange_windows(xpe_run *run, size_t band, size_t window,
                                                xpe_error *err);
+/* Where the backend can move rows beside the batches that do not need them (docs/decisions/0005):
+ * sums of a trip with step 1 leave for their owners when the frames of the rim are done, those of
+ * other devices first, the device's own when the trip is over; z and x-bar (`band`) of a known probe
+ * come into windows while frames are in work that do not reach beyond the band. */
+bool xpe_exchange_overlaps(const xpe_run *run);
+void xpe_exchange_early_clear(xpe_run *run, int flags);
+void xpe_exchange_early(xpe_run *run, int flags, bool own);
+XPE_MUST_CHECK xpe_status xpe_exchange_images(xpe_run *run, size_t band, xpe_error *err);
+void xpe_exchange_join(xpe_run *run); /* what is enqueued from here on comes behind the transfers */
 XPE_MUST_CHECK xpe_status xpe_exchange_probe_sum(xpe_run *run, xpe_sum_array array, size_t to,
                                                  int modes, xpe_error *err);
 XPE_MUST_CHECK xpe_status xpe_exchange_broadcast(xpe_run *run, size_t member, size_t bytes,
