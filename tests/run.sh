@@ -28,6 +28,9 @@ if [ "${XPTYCHOD_TEST_REFERENCE:-1}" != 0 ]; then
             /usr/bin/python3 -m venv --system-site-packages "$venv" &&
             "$venv/bin/pip" install -q --disable-pip-version-check --no-deps xptycho || true
     fi
+    # writes the compressed frames that detectors write; without it their reading is tested with chunks made here
+    "$venv/bin/python" -c 'import hdf5plugin' 2>/dev/null ||
+        "$venv/bin/pip" install -q --disable-pip-version-check --no-deps hdf5plugin || true
     if "$venv/bin/python" -c 'import xptycho' 2>/dev/null; then
         reference=$venv/bin/python
     else

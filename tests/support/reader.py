@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 
+import h5py
 import numpy as np
 
 import xptychod
@@ -96,3 +97,46 @@ def exchange(kind, body, **options):
         for fd in fds:
             os.close(fd)
     return Answer({number: name for name, number in TYPES.items()}[answer], body, arrays, sealed, status)
+
+
+# ------------------------------------------------------------------------------- what tests say of an answer
+
+
+def probe(job, **options):
+    return ask("probe", job, **options)
+
+
+def read(job, **options):
+    return ask("read", job, **options)
+
+
+def refused(job, *words, pointer="/scan/path", fault="dataset", kinds=("probe",), **options):
+    """Refused with that fault and pointer, all words in the sentence; the sentence."""
+    for kind in kinds:
+        answer = ask(kind, job, **options)
+        assert answer.kind == "refused" and answer.status == 0, answer.body
+        assert answer.fault == fault, answer.problem
+        assert pointer in answer.errors, answer.problem
+        text = answer.errors[pointer]
+        for word in words:
+            assert str(word) in text, (word, text)
+        assert "\n" not in text and not text.endswith("."), text
+    return text
+
+
+def rewrite(path, **datasets):
+    """Replaces datasets of a scan file; None removes one."""
+    with h5py.File(path, "r+") as f:
+        for name, value in datasets.items():
+            if name in f["scan"]:
+                del f["scan"][name]
+            if value is not None:
+                f["scan"][name] = value
+    return path
+
+
+def inspect(path, *options):
+    """Exit status and what `inspect --json` says."""
+    done = xptychod.run("xptycho-reader", "inspect", path, "--json", *options)
+    assert done.stdout, done
+    return done.returncode, json.loads(done.stdout)

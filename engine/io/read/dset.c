@@ -10,6 +10,7 @@
 #define CACHE_BYTES_MAX ((int64_t)256 << 20)
 #define CACHE_BYTES_MIN ((int64_t)1 << 20)
 #define OBJECTS_VISITED_MAX 2000
+#define FILTER_VALUES 8 /* parameters of a filter that are looked at */
 /* Deflate shrinks to a thousandth at most; what claims far more was not written, and would be read
  * as so much memory full of zeros. */
 #define SPARSE_FACTOR 16384.0
@@ -41,10 +42,10 @@ bool xpe_h5_filters_ready(hid_t dataset, char *out, size_t size)
     if (!ready)
         snprintf(out, size, "its filters cannot be listed");
     for (int i = 0; ready && i < count; i++) {
-        unsigned flags = 0, config = 0;
-        size_t values = 0;
+        unsigned flags = 0, config = 0, values[FILTER_VALUES] = {0};
+        size_t count_values = FILTER_VALUES;
         H5Z_filter_t id =
-            H5Pget_filter2(plist, (unsigned)i, &flags, &values, NULL, 0, NULL, &config);
+            H5Pget_filter2(plist, (unsigned)i, &flags, &count_values, values, 0, NULL, &config);
         if (id < 0) {
             snprintf(out, size, "its filter %d cannot be read", i);
             ready = false;
@@ -56,12 +57,56 @@ bool xpe_h5_filters_ready(hid_t dataset, char *out, size_t size)
                 "with gzip (h5repack -f GZIP=4)",
                 (int)id, filter_name(id));
             ready = false;
+        } else if (!xpe_filters_can((int)id, count_values, values)) {
+            snprintf(out, size,
+                     "it is compressed with filter %d (%s) in a form that this reader does not "
+                     "have (parameters %u, %u, %u; LZ4 or nothing behind the shuffle is read); "
+                     "repack it with gzip (h5repack -f GZIP=4)",
+                     (int)id, filter_name(id), values[2], values[3], values[4]);
+            ready = false;
         }
     }
     if (plist >= 0)
         H5Pclose(plist);
     H5Eclear2(H5E_DEFAULT);
     return ready;
+}
+
+/* Bytes of one chunk of a chunked dataset; 0 where there is none or it is beyond all measure. */
+static int64_t chunk_size(hid_t plist, int rank, size_t element, hsize_t chunk[H5S_MAX_RANK])
+{
+    int64_t bytes = (int64_t)element;
+
+    if (H5Pget_layout(plist) != H5D_CHUNKED || H5Pget_chunk(plist, H5S_MAX_RANK, chunk) != rank)
+        return 0;
+    for (int i = 0; i < rank; i++) {
+        if (chunk[i] == 0 || bytes > CHUNK_BYTES_MAX / (int64_t)element ||
+            chunk[i] > (hsize_t)(CHUNK_BYTES_MAX / bytes))
+            return 0;
+        bytes *= (int64_t)chunk[i];
+    }
+    return bytes;
+}
+
+bool xpe_h5_expect_chunks(hid_t dataset)
+{
+    hsize_t chunk[H5S_MAX_RANK];
+    hid_t plist = H5Dget_create_plist(dataset), type = H5Dget_type(dataset),
+          space = H5Dget_space(dataset);
+    bool good = true;
+
+    if (plist >= 0 && type >= 0 && space >= 0 && H5Pget_layout(plist) == H5D_CHUNKED) {
+        int64_t bytes =
+            chunk_size(plist, H5Sget_simple_extent_ndims(space), H5Tget_size(type), chunk);
+        good = bytes > 0 && xpe_filters_expect((size_t)bytes);
+    }
+    if (space >= 0)
+        H5Sclose(space);
+    if (type >= 0)
+        H5Tclose(type);
+    if (plist >= 0)
+        H5Pclose(plist);
+    return good;
 }
 
 typedef struct search {
@@ -251,16 +296,12 @@ static xpe_status check_storage(xpe_dset *d, xpe_h5 *h, size_t element, int64_t 
                          d->path, (long long)d->count, element,
                          (long long)H5Dget_storage_size(d->id));
     } else if (layout == H5D_CHUNKED) {
-        *chunk_bytes = (int64_t)element;
-        if (H5Pget_chunk(plist, d->rank, d->chunk) != d->rank)
-            st = xpe_h5_fail(h, err, "the chunks of dataset '%s' cannot be read", d->path);
-        for (int i = 0; st == XPE_OK && i < d->rank; i++) {
-            if (d->chunk[i] == 0 || d->chunk[i] > (hsize_t)CHUNK_BYTES_MAX ||
-                *chunk_bytes > CHUNK_BYTES_MAX / (int64_t)d->chunk[i])
-                st = xpe_h5_fail(h, err, "a chunk of dataset '%s' is larger than 1 GiB", d->path);
-            else
-                *chunk_bytes *= (int64_t)d->chunk[i];
-        }
+        *chunk_bytes = chunk_size(plist, d->rank, element, d->chunk);
+        if (*chunk_bytes == 0)
+            st = xpe_h5_fail(h, err, "a chunk of dataset '%s' is larger than 1 GiB or damaged",
+                             d->path);
+        else if (!xpe_filters_expect((size_t)*chunk_bytes))
+            st = xpe_h5_fail(h, err, "the file has too many different sizes of chunks");
     }
     if (plist >= 0)
         H5Pclose(plist);

@@ -35,6 +35,7 @@ void xpe_read_init(void)
     H5dont_atexit();
     H5open();
     H5PLset_loading_state(0);
+    xpe_filters_register(); /* where it fails, they are named as absent */
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 

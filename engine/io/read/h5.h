@@ -81,8 +81,16 @@ hid_t xpe_h5_memory_type(xpe_type type);
 /* Rows [first, first + count) of the slowest axis (all when rank is 0) as `memory_type`. */
 XPE_MUST_CHECK xpe_status xpe_dset_read(xpe_dset *d, xpe_h5 *h, int64_t first, int64_t count,
                                         hid_t memory_type, void *out, xpe_error *err);
+/* Filters of this process (filters.c).  Once, before any dataset is opened. */
+bool xpe_filters_register(void);
+/* Chunks of that size may come; false where too many sizes are known already. */
+bool xpe_filters_expect(size_t chunk_bytes);
+/* Whether a registered filter with these parameters can be undone. */
+bool xpe_filters_can(int id, size_t parameters, const unsigned *values);
 /* Whether the filter pipeline can be undone here; names the first filter that cannot (text). */
 bool xpe_h5_filters_ready(hid_t dataset, char *out, size_t size);
+/* Notes the size of its chunks for the filters; false where it is unusable. */
+bool xpe_h5_expect_chunks(hid_t dataset);
 /* Names the first dataset of rank >= 3 of the file that needs an absent filter, or "". */
 void xpe_h5_find_unreadable(xpe_h5 *h, char *out, size_t size);
 /* Every source of a virtual dataset exists, is allowed, and all of it is mapped. */

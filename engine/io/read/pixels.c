@@ -5,27 +5,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One loop for each stored type: a pixel is of one kind only, in the order of engine.h's rules. */
-#define COUNT_INTEGERS(T, BAD, TYPE_MAX)                                                           \
+/* One loop for each stored type: a pixel is of one kind only, in the order of engine.h's rules.
+ * Integers are counted without branches, in whole numbers (SUM), since every pixel of a scan passes
+ * here; the largest type is summed as double, which cannot overflow. */
+#define COUNT_INTEGERS(T, SUM, BAD, TYPE_MAX)                                                      \
     do {                                                                                           \
         const T *p = pixels;                                                                       \
+        T limit =                                                                                  \
+            saturation > 0 && saturation < (double)(TYPE_MAX) ? (T)ceil(saturation) : (TYPE_MAX);  \
+        T high = 0, all = 0;                                                                       \
+        SUM total = 0;                                                                             \
+        int64_t good = 0, bad = 0, top = 0;                                                        \
         for (int64_t i = 0; i < n2; i++) {                                                         \
             T v = p[i];                                                                            \
-            any |= v != 0;                                                                         \
-            if (BAD)                                                                               \
-                s->negative++;                                                                     \
-            else if (v == (TYPE_MAX))                                                              \
-                s->type_max++;                                                                     \
-            else if (saturation > 0 && (double)v >= saturation)                                    \
-                s->saturated++;                                                                    \
-            else {                                                                                 \
-                double counts = (double)v;                                                         \
-                sum += counts;                                                                     \
-                s->max = counts > s->max ? counts : s->max;                                        \
-                if (mean)                                                                          \
-                    mean[i] += sqrt(counts);                                                       \
-            }                                                                                      \
+            bool use = !(BAD) && v < limit;                                                        \
+            T counts = use ? v : 0;                                                                \
+            all = (T)(all | v);                                                                    \
+            bad += BAD;                                                                            \
+            top += v == (TYPE_MAX);                                                                \
+            good += use;                                                                           \
+            total += (SUM)counts;                                                                  \
+            high = counts > high ? counts : high;                                                  \
         }                                                                                          \
+        for (int64_t i = 0; mean && i < n2; i++)                                                   \
+            if (p[i] > 0 && p[i] < limit)                                                          \
+                mean[i] += sqrt((double)p[i]);                                                     \
+        any = all != 0;                                                                            \
+        sum = (double)total;                                                                       \
+        s->max = (double)high > s->max ? (double)high : s->max;                                    \
+        s->negative += bad;                                                                        \
+        s->type_max += top;                                                                        \
+        s->saturated += n2 - good - bad - top;                                                     \
     } while (0)
 
 #define COUNT_FLOATS(T)                                                                            \
@@ -56,28 +66,28 @@ static void add_frame(xpe_pixel_stats *s, const void *pixels, xpe_type type, int
 
     switch (type) {
     case XPE_U8:
-        COUNT_INTEGERS(uint8_t, false, UINT8_MAX);
+        COUNT_INTEGERS(uint8_t, uint64_t, false, UINT8_MAX);
         break;
     case XPE_I8:
-        COUNT_INTEGERS(int8_t, v < 0, INT8_MAX);
+        COUNT_INTEGERS(int8_t, uint64_t, v < 0, INT8_MAX);
         break;
     case XPE_U16:
-        COUNT_INTEGERS(uint16_t, false, UINT16_MAX);
+        COUNT_INTEGERS(uint16_t, uint64_t, false, UINT16_MAX);
         break;
     case XPE_I16:
-        COUNT_INTEGERS(int16_t, v < 0, INT16_MAX);
+        COUNT_INTEGERS(int16_t, uint64_t, v < 0, INT16_MAX);
         break;
     case XPE_U32:
-        COUNT_INTEGERS(uint32_t, false, UINT32_MAX);
+        COUNT_INTEGERS(uint32_t, uint64_t, false, UINT32_MAX);
         break;
     case XPE_I32:
-        COUNT_INTEGERS(int32_t, v < 0, INT32_MAX);
+        COUNT_INTEGERS(int32_t, uint64_t, v < 0, INT32_MAX);
         break;
     case XPE_U64:
-        COUNT_INTEGERS(uint64_t, false, UINT64_MAX);
+        COUNT_INTEGERS(uint64_t, double, false, UINT64_MAX);
         break;
     case XPE_I64:
-        COUNT_INTEGERS(int64_t, v < 0, INT64_MAX);
+        COUNT_INTEGERS(int64_t, double, v < 0, INT64_MAX);
         break;
     case XPE_F32:
         COUNT_FLOATS(float);

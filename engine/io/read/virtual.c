@@ -49,6 +49,11 @@ static xpe_status check_source(xpe_h5 *h, const char *path, const char *file, co
     else if (!xpe_h5_filters_ready(id, reason, sizeof reason))
         st = xpe_h5_fail(h, err, "dataset '%s' is virtual; source '%.100s': %s", path, dataset,
                          reason);
+    else if (!xpe_h5_expect_chunks(id))
+        st = xpe_h5_fail(h, err,
+                         "dataset '%s' is virtual; the chunks of source '%.100s' are larger than "
+                         "1 GiB or of too many sizes",
+                         path, dataset);
     if (plist >= 0)
         H5Pclose(plist);
     if (id >= 0)
