@@ -196,6 +196,11 @@ void xpe_emu_wait_for_ever(bool on)
     WITH_LOCK(xpe_emu_ready(); xpe_emu.wait_for_ever = on);
 }
 
+void xpe_emu_slow_nccl(bool on)
+{
+    WITH_LOCK(xpe_emu_ready(); xpe_emu.slow_nccl = on);
+}
+
 xpe_emu_counts xpe_emu_count(void)
 {
     xpe_emu_counts counts;

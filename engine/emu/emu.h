@@ -56,6 +56,8 @@ void xpe_emu_lose(int device, uint64_t after);
 void xpe_emu_stall(int device, bool stalled);
 /* The communicator of this rank reports this error (ncclResult_t) when it is asked; 0 = none. */
 void xpe_emu_nccl_error(int rank, int error);
+/* What NCCL moves runs only when somebody waits for it and nothing else can: the rest goes first as far as it may. */
+void xpe_emu_slow_nccl(bool on);
 /* Queues that wait for each other do so for ever, as in reality, instead of ending the program. */
 void xpe_emu_wait_for_ever(bool on);
 
@@ -64,6 +66,7 @@ void xpe_emu_wait_for_ever(bool on);
 typedef struct xpe_emu_counts {
     uint64_t calls, kernels, transforms; /* transforms: single n x n fields */
     uint64_t work;                       /* what has run of the queues */
+    uint64_t beside; /* kernels that ran while NCCL was next in another queue of their device */
     uint64_t bytes_up, bytes_down;       /* host to device, device to host */
     uint64_t bytes_peer[XPE_EMU_DEVICES_MAX][XPE_EMU_DEVICES_MAX]; /* cudaMemcpyPeerAsync, [from][to] */
     uint64_t bytes_nccl[XPE_EMU_DEVICES_MAX][XPE_EMU_DEVICES_MAX]; /* devices, [from][to] */

@@ -159,6 +159,24 @@ static bool can_run(const struct CUstream_st *s)
     return s->head->kind != EMU_NCCL || xpe_emu_part_ready(s->head->part);
 }
 
+/* Whether what is next on the stream, but for waits that are over, moves data between ranks. */
+static bool nccl_is_next(const struct CUstream_st *stream)
+{
+    const xpe_emu_item *item = stream->head;
+
+    while (item && item->kind == EMU_WAIT && item->mark->reached)
+        item = item->next;
+    return item && item->kind == EMU_NCCL;
+}
+
+static bool nccl_beside(const struct CUstream_st *stream)
+{
+    for (const struct CUstream_st *s = streams; s; s = s->next)
+        if (s != stream && s->device == stream->device && nccl_is_next(s))
+            return true;
+    return false;
+}
+
 static void run_head(struct CUstream_st *s)
 {
     xpe_emu_device *d = &xpe_emu.devices[s->device];
@@ -167,6 +185,8 @@ static void run_head(struct CUstream_st *s)
 
     if (!d->lost) {
         xpe_emu.counts.work++;
+        if (strncmp(item->call, "k_", 2) == 0 && nccl_beside(s))
+            xpe_emu.counts.beside++;
         if (item->kind == EMU_RUN)
             item->run(s->device, item->args);
         else if (item->kind == EMU_NCCL)
@@ -203,15 +223,28 @@ void xpe_emu_want(struct CUstream_st *stream, uint64_t number)
             xpe_emu_part_want(i->part);
 }
 
-/* Runs one thing drawn from those that can run; false when there is none. */
-static bool step(bool only_wanted)
+/* One of the queues that can go on, drawn. */
+static struct CUstream_st *draw(bool only_wanted, bool without_nccl)
 {
     struct CUstream_st *chosen = NULL;
     uint64_t found = 0;
 
     for (struct CUstream_st *s = streams; s; s = s->next)
-        if (can_run(s) && (!only_wanted || s->head->number <= s->wanted) && xpe_emu_below(++found) == 0)
+        if (can_run(s) && (!only_wanted || s->head->number <= s->wanted) && (!without_nccl || s->head->kind != EMU_NCCL) &&
+            xpe_emu_below(++found) == 0)
             chosen = s;
+    return chosen;
+}
+
+/* Runs one thing drawn from those that can run; false when there is none. */
+static bool step(bool only_wanted)
+{
+    struct CUstream_st *chosen = draw(only_wanted, false);
+
+    if (chosen && chosen->head->kind == EMU_NCCL && xpe_emu.slow_nccl) {
+        struct CUstream_st *other = draw(false, true);
+        chosen = other || chosen->head->number > chosen->wanted ? other : chosen;
+    }
     if (chosen)
         run_head(chosen);
     return chosen;

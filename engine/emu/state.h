@@ -33,7 +33,7 @@ typedef struct xpe_emu_state {
     uint64_t seed, random;
     xpe_emu_counts counts;
     xpe_emu_objects live;
-    bool wait_for_ever;
+    bool wait_for_ever, slow_nccl;
     int nccl_error[XPE_EMU_DEVICES_MAX];
 } xpe_emu_state;
 

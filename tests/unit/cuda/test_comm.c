@@ -157,12 +157,69 @@ static void one_device_moves_nothing(void **state)
     xpt_case_destroy(c);
 }
 
+/* Kernels of the trips of an iteration that run while rows are on their way.  What NCCL moves is made as slow as can
+ * be: it arrives when nothing else is left to do.  144 frames of 8 x 8 on two devices: on each the frames that stay
+ * within its band make a chunk before the rim and one behind it, of six kernels (three of the fit, three of the error). */
+#define HALF 6
+
+static uint64_t kernels_beside(bool known, xpe_c32 *object, int devices)
+{
+    xpt_case *c = xpt_small_create(8, 12, 1, 2);
+    const xpe_device_list two = {distinct, devices, 1};
+    xpe_stage stage = xpt_stage(4);
+    xpe_problem *problem;
+    uint64_t before, beside;
+    xpe_report report;
+    xpe_run *run;
+    xpe_error err;
+
+    if (known)
+        xpt_case_know(c);
+    xpe_emu_begin(DEVICES, (size_t)64 << 20, 0);
+    xpe_emu_slow_nccl(true);
+    assert_int_equal(xpe_problem_create(&problem, &c->desc, &err), XPE_OK);
+    assert_int_equal(xpe_run_create(&run, problem, &stage, &two, &err), XPE_OK);
+    assert_int_equal(xpe_run_step(run, &report, &err), XPE_OK);
+    before = xpe_emu_count().beside;
+    assert_int_equal(xpe_run_step(run, &report, &err), XPE_OK);
+    beside = xpe_emu_count().beside - before;
+    for (int i = 2; i < 4; i++)
+        assert_int_equal(xpe_run_step(run, &report, &err), XPE_OK);
+    assert_int_equal(xpe_run_object(run, object, &err), XPE_OK);
+    xpe_run_destroy(run);
+    xpe_problem_destroy(problem);
+    xpe_cuda_forget();
+    assert_true(xpe_emu_empty());
+    xpt_case_destroy(c);
+    return beside;
+}
+
+static void batches_that_do_not_need_the_exchange_do_not_wait_for_it(void **state)
+{
+    static xpe_c32 one[64 * 64], two[64 * 64];
+
+    (void)state;
+    for (int i = 0; i < 10; i++) { /* orders of work */
+        memset(one, 0, sizeof one);
+        memset(two, 0, sizeof two);
+        assert_int_equal(kernels_beside(true, one, 1), 0);
+        /* z and x-bar come in beside the first half on both devices; sums leave beside the second half at least on the
+         * device that is the last to be done with its rim */
+        assert_in_range(kernels_beside(true, two, 2), 3 * HALF, 4 * HALF);
+        assert_memory_equal(one, two, sizeof one);
+        (void)kernels_beside(false, one, 1);
+        assert_in_range(kernels_beside(false, two, 2), HALF, 2 * HALF);
+        assert_memory_equal(one, two, sizeof one);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(distinct_devices_move_overlapping_rows_by_nccl),
         cmocka_unit_test(a_device_named_twice_makes_copies_and_none_within_itself),
         cmocka_unit_test(one_device_moves_nothing),
+        cmocka_unit_test(batches_that_do_not_need_the_exchange_do_not_wait_for_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

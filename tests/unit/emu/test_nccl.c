@@ -211,6 +211,35 @@ static void ranks_that_never_join_end_the_program(void **state)
     assert_dies(destroyed_while_it_waits, "ncclCommDestroy waits for ever");
 }
 
+static void slow_moves_let_everything_else_go_first(void **state)
+{
+    ranks r = open_ranks();
+    cudaStream_t beside = new_stream(0);
+    cudaEvent_t event = new_event(2);
+    double *v = new_buffer(0, sizeof *v);
+    uint64_t before = xpe_emu_count().beside;
+
+    (void)state;
+    for (int i = 0; i < RANKS; i++)
+        finish(i, r.stream[i]);
+    xpe_emu_slow_nccl(true);
+    ok(ncclGroupStart());
+    send(&r, 0, 2);
+    receive(&r, 2, 0);
+    ok(ncclGroupEnd());
+    ok(cudaEventRecord(event, r.stream[2]));
+    ok(cudaSetDevice(0));
+    for (int i = 0; i < 5; i++)
+        affine(v, 1, 0, 1, beside);
+    await(event); /* needs the move alone */
+    assert_int_equal(xpe_emu_count().beside - before, 5);
+    xpe_emu_slow_nccl(false);
+    ok(cudaFree(v));
+    ok(cudaEventDestroy(event));
+    ok(cudaStreamDestroy(beside));
+    close_ranks(&r, true);
+}
+
 static void an_abort_lets_a_rank_that_waits_go_on(void **state)
 {
     ranks r = open_ranks();
@@ -349,6 +378,7 @@ int main(void)
         fact(a_rank_may_send_to_itself),
         fact(groups_nest),
         fact(ranks_that_never_join_end_the_program),
+        fact(slow_moves_let_everything_else_go_first),
         fact(an_abort_lets_a_rank_that_waits_go_on),
         fact(other_ranks_wait_until_they_abort_too),
         fact(a_lost_rank_is_reported_by_its_communicator),
