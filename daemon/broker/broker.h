@@ -11,6 +11,7 @@
 #include "queue.h"
 #include "rate.h"
 #include "store.h"
+#include "watch.h"
 
 #include <limits.h>
 
@@ -74,6 +75,7 @@ typedef struct xpd_broker {
     int probes; /* that run and count */
     struct xpd_worker *workers[XPD_WORKERS_MAX]; /* each a device set of its own */
     int worker_count;
+    xpd_watch watch;
     struct xpd_bridge *bridge; /* xptycho-zmq, or NULL */
 
     bool ready;             /* state loaded, listening */

@@ -42,6 +42,7 @@ typedef struct xpd_config {
     int64_t worker_cpu_threads;                          /* 0 = every core */
     char *worker_program, *reader_program, *zmq_program; /* NULL = beside this program */
     int64_t cancel_grace_s, probe_s, read_s;
+    int64_t stall_s, worker_memory_mib; /* 0 = a job may stand still; a worker may grow */
 
     char *class_word;
     int64_t class_max;  /* an xpd_class: the highest of those whom class_for does not name */

@@ -378,6 +378,7 @@ static bool start(service *s, xpd_error *err)
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
     b->ready = true;
     xpd_timer_set(&b->loop, &s->tick, 1000);
+    xpd_watch_start(b);
     try_ready(s);
     return true;
 }
@@ -389,6 +390,7 @@ static void finish(service *s)
     /* The library aborts when it is stopped with suspended connections, so leftovers are left to
      * the kernel. */
     bool clean = !s->at_once && b->parked == 0 && !b->streams && !b->waits && !b->submissions;
+    xpd_watch_stop(b);
     xpd_workers_kill(b);
     if (b->bridge)
         xpd_child_signal(&b->bridge->child, SIGKILL);

@@ -32,6 +32,7 @@ struct xpd_run {
     stop_cause stop;
     char by[64];
     xpd_timer deadline, grace;
+    xpd_pace pace;
 };
 
 xpd_job *xpd_run_job(const xpd_worker *w)
@@ -199,6 +200,8 @@ static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
     } else if (!send_start(run, scan)) {
         xpd_child_signal(&run->w->child, SIGKILL);
         leave(run, XPD_JOB_QUEUED, "", "the worker did not take the job and is replaced");
+    } else {
+        xpd_pace_start(&run->pace, xpd_now_ms());
     }
 }
 
@@ -307,6 +310,12 @@ static void take_iter(xpd_job *job, const json_t *event)
         job->progress.data_error = json_is_number(error) ? json_number_value(error) : NAN;
 }
 
+static bool ends_stage(const xpp_job *job, const xpd_progress *at)
+{
+    return at->stage < 0 || at->stage >= job->stage_count ||
+           at->iter >= job->stages[at->stage].iterations;
+}
+
 static bool take_event(xpd_run *run, json_t *event)
 {
     static const char *const types[] = {"iter", "preview", "warning",
@@ -330,6 +339,9 @@ static bool take_event(xpd_run *run, json_t *event)
         if (i == 0) {
             take_iter(run->job, event);
             run->b->metrics.iterations++;
+            xpd_pace_step(&run->pace, xpd_now_ms(), ends_stage(run->decoded, &run->job->progress));
+        } else if (strcmp(type, "checkpoint") == 0) {
+            xpd_pace_sign(&run->pace, xpd_now_ms());
         }
         if (strcmp(type, "resumed") ==
             0) { /* from a checkpoint: the worker knows better from where */
@@ -439,6 +451,30 @@ void xpd_run_worker_died(xpd_worker *w, const char *how)
     } else {
         leave(run, XPD_JOB_QUEUED, "worker-died", detail);
     }
+}
+
+void xpd_run_sign(xpd_worker *w)
+{
+    if (w->run)
+        xpd_pace_sign(&w->run->pace, xpd_now_ms());
+}
+
+void xpd_run_look(xpd_worker *w, int64_t now_ms)
+{
+    xpd_run *run = w->run;
+
+    if (!run || run->reading || run->stop != GO_ON || w->ended_for[0])
+        return;
+    int64_t most = xpd_pace_patience(&run->pace, run->b->config.stall_s * 1000);
+    if (most == 0 || now_ms - run->pace.seen_ms < most)
+        return;
+    snprintf(w->ended_for, sizeof w->ended_for, "made no progress for %lld s",
+             (long long)(most / 1000));
+    xpd_log(XPD_LOG_ERROR, run->job->id, "worker %d (%d) %s; it is replaced", w->index,
+            (int)w->child.pid, w->ended_for);
+    /* one that only was slow saves what it has */
+    xpd_child_signal(&w->child, SIGTERM);
+    xpd_child_kill_after(&w->child, run->b->config.cancel_grace_s * 1000);
 }
 
 /* ------------------------------------------------------------------------------------ cancel */

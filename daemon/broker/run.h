@@ -12,6 +12,10 @@ void xpd_run_start(struct xpd_worker *worker, xpd_job *job);
 /* Messages of the worker; false when they break the rules. */
 bool xpd_run_events(struct xpd_worker *worker, const json_t *body);
 bool xpd_run_done(struct xpd_worker *worker, const json_t *body);
+/* Once a second: ends a worker whose job stands still. */
+void xpd_run_look(struct xpd_worker *worker, int64_t now_ms);
+/* Its engine moves, whatever it is at. */
+void xpd_run_sign(struct xpd_worker *worker);
 void xpd_run_worker_died(struct xpd_worker *worker, const char *how);
 
 /* Cancels a job in any state; true when it will end or has ended. */

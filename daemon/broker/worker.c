@@ -43,6 +43,16 @@ static bool take_hello(xpd_worker *w, const json_t *body)
     return true;
 }
 
+/* What takes long between two iterations, a large checkpoint above all, is no standstill. */
+static void take_beat(xpd_worker *w, const json_t *pong)
+{
+    int64_t beat = json_integer_value(json_object_get(pong, "beat"));
+
+    if (beat != w->beat)
+        xpd_run_sign(w);
+    w->beat = beat;
+}
+
 static bool on_message(xpd_child *child, xpp_ipc_message *message)
 {
     xpd_worker *w = child->context;
@@ -56,6 +66,7 @@ static bool on_message(xpd_child *child, xpp_ipc_message *message)
         return xpd_run_done(w, message->body);
     case XPP_IPC_PONG:
         w->pings_open = 0;
+        take_beat(w, message->body);
         w->asked = false;
         return xpd_devices_update(&w->devices, message->body, child->b->worker_count);
     default:
@@ -66,11 +77,11 @@ static bool on_message(xpd_child *child, xpp_ipc_message *message)
 static void on_exit_(xpd_child *child, int wait_status)
 {
     xpd_worker *w = child->context;
-    char how[128];
+    char how[192];
 
-    xpd_exit_text(how, sizeof how, wait_status);
+    xpd_watch_exit_text(how, sizeof how, w, wait_status);
     w->ready = w->asked = false;
-    w->pings_open = 0;
+    w->pings_open = w->beat = 0;
     xpd_timer_cancel(&w->ping);
     xpd_log(child->b->stopping ? XPD_LOG_INFO : XPD_LOG_WARNING, NULL, "worker %d %s", w->index,
             how);
@@ -104,6 +115,9 @@ static void ping(void *context)
 {
     xpd_worker *w = context;
 
+    if (w->pings_open >= PINGS_LOST)
+        snprintf(w->ended_for, sizeof w->ended_for, "did not answer for %d s",
+                 PING_MS / 1000 * PINGS_LOST);
     if (w->pings_open >= PINGS_LOST || !send_ping(w)) {
         xpd_log(XPD_LOG_ERROR, NULL, "worker %d (%d) does not answer; it is killed", w->index,
                 (int)w->child.pid);

@@ -23,6 +23,8 @@ typedef struct xpd_worker {
     xpd_timer restart, ping;
     int64_t backoff_ms, started_ms;
     int64_t pings_open; /* sent and not answered */
+    int64_t beat;       /* of the last pong: grows while the engine moves */
+    char ended_for[96]; /* why we ended it: "did not answer for 60 s"; "" = we did not */
     bool asked;         /* one of them out of turn */
     int64_t restarts;
 } xpd_worker;

@@ -2,7 +2,20 @@
 #include "events.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
+
+static _Atomic int64_t beats;
+
+void xpd_beat(void)
+{
+    atomic_fetch_add_explicit(&beats, 1, memory_order_relaxed);
+}
+
+int64_t xpd_beats(void)
+{
+    return atomic_load_explicit(&beats, memory_order_relaxed);
+}
 
 void xpd_emit(const xpd_events *events, json_t *event)
 {

@@ -373,6 +373,13 @@ bool xpd_keep_note(xpd_keep *keep, const xpe_report *report, bool held)
     return records_add(keep, &record);
 }
 
+/* A large state takes minutes on a slow disk. */
+static xpe_status put(void *writer, const void *data, size_t bytes, xpe_error *err)
+{
+    xpd_beat();
+    return xpe_checkpoint_put(writer, data, bytes, err);
+}
+
 static xpe_status write_one(xpd_keep *keep, xpe_run *run, int64_t *bytes, xpe_error *err)
 {
     xpe_checkpoint_writer *writer = NULL;
@@ -381,7 +388,7 @@ static xpe_status write_one(xpd_keep *keep, xpe_run *run, int64_t *bytes, xpe_er
         state_bytes(keep, keep->work->input.desc.probe != NULL, xpe_run_modes(run)), err);
 
     if (st == XPE_OK)
-        st = xpe_run_save(run, xpe_checkpoint_put, writer, err);
+        st = xpe_run_save(run, put, writer, err);
     if (st == XPE_OK)
         st = xpe_checkpoint_finish(writer, bytes, err);
     xpe_checkpoint_writer_destroy(writer);

@@ -184,7 +184,7 @@ static json_t *pong_body(resident *r, json_t *t)
                                    (json_int_t)d->bytes_total, "bytes_free",
                                    (json_int_t)d->bytes_free));
     }
-    return json_pack("{s:O?, s:o}", "t", t, "devices", devices);
+    return json_pack("{s:O?, s:o, s:I}", "t", t, "devices", devices, "beat", (json_int_t)xpd_beats());
 }
 
 /* ------------------------------------------------------------------------------- receiving */
