@@ -1,6 +1,7 @@
 /* See http.h.  libmicrohttpd in external epoll mode: no thread of its own, its epoll descriptor is
- * a source of our loop.  What it does not do is done here: one deadline for a whole head and a
- * whole body (its own time-out is inactivity only), and an answer where connections are too many.
+ * a source of our loop.  What it does not do is done here: one deadline for a whole head, a whole
+ * body and the reading of an answer (its own time-out is inactivity only), and where connections
+ * are too many, room for a new one or an answer that says so.
  */
 #include "http.h"
 
@@ -21,16 +22,20 @@
 
 #define HEAD_MS 10000
 #define BODY_MS 30000
+#define ANSWER_MS 30000 /* to read it, event streams and results apart */
 #define IDLE_MS 60000
 #define STALLED_S 60u /* without a byte in either direction, by the library */
 #define CONNECTION_MEMORY (16 * 1024)
+#define ADMIN_CONNECTIONS 32
 #define CONNECTIONS_SPARE 64 /* beyond our limit, so that there is somebody to say 503 to */
 
 typedef struct connection {
     struct listener *listener;
     int fd; /* -1 = shut already */
     enum { IDLE, HEAD, BODY, ANSWER } phase;
-    bool fresh; /* no request was seen yet */
+    bool fresh;   /* no request was seen yet */
+    bool known;   /* whose request this is */
+    bool bounded; /* the answer is on its way and must be read in time */
     int64_t since_ms;
     struct connection *next, **link;
 } connection;
@@ -62,18 +67,27 @@ static int64_t limit_of(const listener *l)
     return l->admin || now > l->limit ? l->limit : now;
 }
 
-/* Makes room: of those that ask nothing, who has been silent for longest. */
-static void close_idle(listener *l)
+/* The library sees the end and cleans up. */
+static void close_early(connection *c, xpd_dropped why)
+{
+    shutdown(c->fd, SHUT_RDWR);
+    c->listener->http->b->metrics.dropped[why]++;
+}
+
+/* Makes room: of those that ask nothing, have not yet asked, or take their time to read what
+ * anybody may ask, who has done so for longest.  One who comes with a whole request is here for
+ * milliseconds, so those who do not, however many they are, make room for each other. */
+static void make_room(listener *l)
 {
     connection *oldest = NULL;
     for (connection *c = l->http->connections; c; c = c->next) {
-        if (c->listener == l && c->phase == IDLE && c->fd >= 0 &&
+        if (c->listener == l && c->fd >= 0 && (c->phase != ANSWER || (c->bounded && !c->known)) &&
             (!oldest || c->since_ms <= oldest->since_ms))
             oldest = c;
     }
     if (oldest) {
-        shutdown(oldest->fd, SHUT_RDWR); /* the library sees the end later; it counts no more */
-        oldest->fd = -1;
+        close_early(oldest, XPD_DROPPED_ROOM);
+        oldest->fd = -1; /* it counts no more */
         l->open--;
     }
 }
@@ -91,7 +105,7 @@ static void connection_changed(void *context, struct MHD_Connection *c, void **s
         if (!conn)
             return;
         if (++l->open > limit_of(l))
-            close_idle(l);
+            make_room(l);
         conn->listener = l;
         conn->fd = info->connect_fd;
         conn->fresh = true;
@@ -125,7 +139,7 @@ static void set_phase(struct MHD_Connection *c, int phase)
     connection *conn = connection_of(c);
     if (conn) {
         conn->phase = phase;
-        conn->fresh = false;
+        conn->fresh = conn->bounded = false;
         conn->since_ms = xpd_now_ms();
     }
 }
@@ -135,10 +149,12 @@ void xpd_http_tick(xpd_http *http)
     int64_t now = xpd_now_ms();
     for (connection *conn = http->connections; conn; conn = conn->next) {
         int64_t limit = conn->phase == BODY                  ? BODY_MS
+                        : conn->phase == ANSWER              ? ANSWER_MS
                         : conn->phase == HEAD || conn->fresh ? HEAD_MS
                                                              : IDLE_MS + HEAD_MS;
-        if (conn->phase != ANSWER && now - conn->since_ms > limit && conn->fd >= 0) {
-            shutdown(conn->fd, SHUT_RDWR); /* the library sees the end and cleans up */
+        if ((conn->phase != ANSWER || conn->bounded) && now - conn->since_ms > limit &&
+            conn->fd >= 0) {
+            close_early(conn, XPD_DROPPED_DEADLINE);
             conn->since_ms = now;
         }
     }
@@ -166,6 +182,10 @@ static enum MHD_Result send_reply(xpd_request *r)
     xpd_header(r->response, "X-Content-Type-Options", "nosniff");
     if (r->close)
         xpd_header(r->response, MHD_HTTP_HEADER_CONNECTION, "close");
+    set_phase(r->connection, ANSWER);
+    connection *conn = connection_of(r->connection);
+    if (conn)
+        conn->bounded = !r->streams && !r->large;
     enum MHD_Result queued = MHD_queue_response(r->connection, r->status, r->response);
     MHD_destroy_response(r->response);
     r->response = NULL;
@@ -191,6 +211,9 @@ static enum MHD_Result begin(listener *l, struct MHD_Connection *c, const char *
     r->number = ++l->http->requests;
     snprintf(r->method, sizeof r->method, "%s", method);
     set_phase(c, BODY);
+    connection *conn = connection_of(c);
+    if (conn)
+        conn->known = false;
     if (!xpd_guard_framing(c, version, &err)) {
         r->close = true;
         xpd_reply_error(r, &err);
@@ -201,6 +224,8 @@ static enum MHD_Result begin(listener *l, struct MHD_Connection *c, const char *
         r->close = xpd_request_has_body(r); /* it is not read */
         xpd_reply_error(r, &err);
     }
+    if (conn)
+        conn->known = *r->caller.user;
     return r->response ? send_reply(r) : MHD_YES;
 }
 
@@ -283,6 +308,7 @@ static void completed(void *context, struct MHD_Connection *c, void **request,
     connection *conn = connection_of(c);
     if (conn) {
         conn->phase = IDLE;
+        conn->bounded = false;
         conn->since_ms = xpd_now_ms();
     }
 }
@@ -338,7 +364,7 @@ static bool start(xpd_http *http, int fd, bool tcp, bool admin, bool health, xpd
     l->tcp = tcp;
     l->admin = admin;
     l->health = health;
-    l->limit = admin ? 32 : http->b->config.connections_max;
+    l->limit = admin ? ADMIN_CONNECTIONS : http->b->config.connections_max;
     l->quiesced = -1;
     l->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, l,
@@ -361,6 +387,13 @@ static bool start(xpd_http *http, int fd, bool tcp, bool admin, bool health, xpd
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot watch the HTTP sockets: %s",
                         strerror(errno));
     return true;
+}
+
+int64_t xpd_http_descriptors(const xpd_config *config)
+{
+    int64_t api = config->connections_max + CONNECTIONS_SPARE,
+            admin = ADMIN_CONNECTIONS + CONNECTIONS_SPARE;
+    return api * (config->port >= 0 ? 2 : 1) + admin * (config->health_port >= 0 ? 2 : 1);
 }
 
 bool xpd_http_open(xpd_http **out, xpd_broker *b, xpd_error *err)

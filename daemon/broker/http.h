@@ -20,6 +20,8 @@ void xpd_http_quiesce(xpd_http *http);
 unsigned xpd_http_connections(const xpd_http *http); /* with a request on its way */
 unsigned xpd_http_open_connections(const xpd_http *http);
 /* No connection may be suspended any more. */
+/* Descriptors that the listeners take when every connection that they accept is there. */
+int64_t xpd_http_descriptors(const xpd_config *config);
 void xpd_http_close(xpd_http *http);
 
 /* Addresses for ready.json; "" where there is none. */

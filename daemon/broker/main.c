@@ -31,10 +31,12 @@
 #include <unistd.h>
 
 #define EXIT_USAGE 2
-#define EXIT_CONFIG 78      /* not worth a restart by the service manager */
-#define QUIT_MS 8000        /* for the bridge to leave */
-#define CLOSE_MS 3000       /* for streams and answers on their way */
-#define READY_WAIT_MS 10000 /* for the bridge before ready.json is written without it */
+#define EXIT_CONFIG 78 /* not worth a restart by the service manager */
+#define QUIT_MS 8000   /* for the bridge to leave */
+#define CLOSE_MS 3000  /* for streams and answers on their way */
+#define DESCRIPTORS 65536
+#define DESCRIPTORS_SPARE 512 /* beside connections: files, children and what they hand over */
+#define READY_WAIT_MS 10000   /* for the bridge before ready.json is written without it */
 
 typedef struct service {
     xpd_broker b;
@@ -312,15 +314,28 @@ static void tick(void *context)
 
 /* ------------------------------------------------------------------------------------- start */
 
-static void raise_descriptors(void)
+/* At its limit of open files the service could neither accept, nor start a reader, nor write an
+ * event, so it does not start where its own limits lead there. */
+static bool raise_descriptors(const xpd_config *config, xpd_error *err)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max > 65536 ? 65536 : limit.rlim_max;
-        if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-            xpd_log(XPD_LOG_WARNING, NULL, "the limit of open files cannot be raised: %s",
-                    strerror(errno));
-    }
+    rlim_t need = (rlim_t)xpd_http_descriptors(config) + DESCRIPTORS_SPARE;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return true;
+    rlim_t want = need > DESCRIPTORS ? need : DESCRIPTORS;
+    limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        xpd_log(XPD_LOG_WARNING, NULL, "the limit of open files cannot be raised: %s",
+                strerror(errno));
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need)
+        return true;
+    return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                    "limits.connections %lld needs %llu open files, the system allows %llu; raise "
+                    "the hard limit (LimitNOFILE of the unit, ulimit -n) or lower "
+                    "limits.connections",
+                    (long long)config->connections_max, (unsigned long long)need,
+                    (unsigned long long)limit.rlim_cur);
 }
 
 static bool open_state(service *s, xpd_error *err)
@@ -361,7 +376,8 @@ static bool start(service *s, xpd_error *err)
     xpd_broker *b = &s->b;
 
     s->started_ms = xpd_now_ms();
-    raise_descriptors();
+    if (!raise_descriptors(&b->config, err))
+        return false;
     if (!xpd_loop_init(&b->loop))
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "no event loop: %s", strerror(errno));
     if (!prepare_folders(s, err) || !take_locks(s, err) || !watch_signals(s, err) ||

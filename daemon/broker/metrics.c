@@ -276,6 +276,11 @@ static void write_http(page *p, const xpd_broker *b)
     }
     single(p, "http_connections", "gauge", "Open connections to the api.",
            xpd_http_open_connections(b->http));
+    family(p, "http_dropped_total", "counter",
+           "Connections closed before their request or answer was whole, or idle, by reason.");
+    sample(p, "http_dropped_total", "reason=\"deadline\"",
+           (double)m->dropped[XPD_DROPPED_DEADLINE]);
+    sample(p, "http_dropped_total", "reason=\"room\"", (double)m->dropped[XPD_DROPPED_ROOM]);
     single(p, "http_rate_limited_total", "counter", "Requests answered 429 by limits.rate.",
            (double)m->rate_limited);
 }
@@ -284,7 +289,7 @@ static void write_service(page *p, xpd_broker *b)
 {
     char version[64], build[300], text[400];
 
-    family(p, "loop_lag_seconds", "histogram", "How long a turn of the event loop kept it busy.");
+    family(p, "loop_lag_seconds", "histogram", "How long the event loop was away from waiting, each time.");
     histogram(p, "loop_lag_seconds", "", &b->metrics.loop_lag);
     family(p, "db_commit_seconds", "histogram", "How long a commit of the state took.");
     histogram(p, "db_commit_seconds", "", &b->metrics.commit);

@@ -27,6 +27,13 @@ typedef enum xpd_closed {
     XPD_CLOSED_REASONS
 } xpd_closed;
 
+/* Why a connection was closed in the middle of something. */
+typedef enum xpd_dropped {
+    XPD_DROPPED_DEADLINE, /* head, body, or reading of an answer took too long */
+    XPD_DROPPED_ROOM,     /* another took its place */
+    XPD_DROPPED_REASONS
+} xpd_dropped;
+
 typedef struct xpd_request_series {
     int route; /* index, -1 = none matched */
     const char *method;
@@ -47,7 +54,7 @@ typedef struct xpd_metrics {
     int request_count;
     xpd_finished_series finished[64];
     int finished_count;
-    int64_t closed[XPD_CLOSED_REASONS];
+    int64_t closed[XPD_CLOSED_REASONS], dropped[XPD_DROPPED_REASONS];
     xpd_finished_series reader_failures[32]; /* state unused */
     int reader_failure_count;
     double device_busy_s[64]; /* by index in the list of devices */

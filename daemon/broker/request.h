@@ -19,6 +19,7 @@ typedef struct xpd_request {
     int route;               /* index in the table, -1 = none yet */
     int64_t began_ms;
     bool streams, lagged; /* an event stream; it was too slow */
+    bool large;           /* the answer may take any time while it moves */
     char method[16];
     char *path; /* decoded in place, cut into segments */
     char *segments[XPD_SEGMENTS_MAX];

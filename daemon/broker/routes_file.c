@@ -148,6 +148,7 @@ void xpd_get_result_data(xpd_request *r)
         xpd_reply_fault(r, XPP_FAULT_UNAVAILABLE, "memory is exhausted");
         return;
     }
+    r->large = true;
     snprintf(name, sizeof name, "attachment; filename=\"%s.h5\"", r->job->id);
     xpd_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/x-hdf5");
     xpd_header(response, MHD_HTTP_HEADER_CONTENT_DISPOSITION, name);

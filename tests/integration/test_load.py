@@ -1,6 +1,13 @@
 """What keeps the service answering under load: places for readers, descriptors, clients that dawdle."""
 
 import concurrent.futures
+import re
+import resource
+import socket
+import subprocess
+import time
+
+import pytest
 
 import xptychod
 
@@ -51,3 +58,58 @@ done"""))
         assert not any(answer.done() for answer in stuck)
         (hang / "over").touch()
         assert [answer.result().status for answer in stuck] == [201] * PROBES
+
+
+def test_a_service_that_could_not_hold_its_connections_does_not_start(tmp_path):
+    def few_files():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1000, 1000))
+
+    command = [xptychod.program("xptychod"), "--user", "--port", "0", "--runtime-dir", str(tmp_path), "--state-dir", str(tmp_path)]
+    done = subprocess.run(command, preexec_fn=few_files, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 78
+    assert re.search(r"limits.connections 1256 needs \d+ open files, the system allows 1000; raise", done.stderr), done.stderr
+
+
+def connect(daemon):
+    host, _, port = daemon.ready["http"].removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), xptychod.DEADLINE_S)
+
+
+def dropped(daemon, reason):
+    return int(re.search(rf'http_dropped_total{{reason="{reason}"}} (\d+)', daemon.admin.get("/metrics").text)[1])
+
+
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_requests_that_never_become_whole_make_room_for_those_that_are(make_daemon, part):
+    daemon = make_daemon("--connections-max", "8")
+    slow = []
+    for _ in range(60):
+        slow.append(connect(daemon))
+        head = f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {daemon.api.token}\r\n"
+        rest = "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{" if part == "body" else "X-Slow: "
+        slow[-1].sendall((head + rest).encode())
+    begin = time.monotonic()
+    for _ in range(20):
+        assert daemon.api.get("/v1/version").status == 200
+    assert time.monotonic() - begin < 5, "the deadlines are 10 s and 30 s"
+    assert dropped(daemon, "room") >= 52
+    for sock in slow:
+        sock.close()
+
+
+def test_the_head_of_a_request_has_a_deadline(make_daemon):
+    daemon = make_daemon()
+    with connect(daemon) as sock:
+        begin = time.monotonic()
+        sock.sendall(b"GET /v1/version HTTP/1.1\r\nHost: localhost\r\n")
+        while True:  # a byte a second keeps every time-out by inactivity away
+            sock.settimeout(1)
+            try:
+                assert sock.recv(100) == b"", "no answer to half a request"
+                break
+            except TimeoutError:
+                assert time.monotonic() - begin < 30
+                sock.sendall(b"X")
+            except ConnectionError:
+                break
+    assert time.monotonic() - begin > 9 and dropped(daemon, "deadline") == 1
