@@ -300,20 +300,46 @@ void xpd_auth_destroy(xpd_auth *auth)
 
 /* ------------------------------------------------------------------------------------- check */
 
-static bool check_token(const xpd_auth *auth, xpd_caller *out, const char *text, xpd_error *err)
+/* Every token is compared, so the time does not say where it matched. */
+static const token *find_token(const xpd_auth *auth, const uint8_t sha[SHA256_DIGEST_SIZE])
 {
-    uint8_t sha[SHA256_DIGEST_SIZE];
     const token *found = NULL;
-
-    sha256(sha, text, strlen(text));
-    /* every token is compared, so the time does not say where it matched */
     for (size_t i = 0; i < auth->count; i++) {
-        if (memeql_sec(sha, auth->tokens[i].sha, sizeof sha))
+        if (memeql_sec(sha, auth->tokens[i].sha, SHA256_DIGEST_SIZE))
             found = &auth->tokens[i];
     }
+    return found;
+}
+
+static bool is_over(const token *t)
+{
+    return t->expires_ms && xpd_wall_ms() >= t->expires_ms;
+}
+
+bool xpd_auth_renew(const xpd_auth *auth, xpd_caller *caller, xpd_error *err)
+{
+    const token *t = *caller->token ? find_token(auth, caller->token_sha) : NULL;
+
+    if (!*caller->token)
+        return true; /* a peer of the unix socket */
+    if (!t || is_over(t) || t->uid != caller->uid)
+        return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "",
+                        "the token that the session was made with is not valid any more");
+    if (t->scope < caller->scope)
+        caller->scope = t->scope;
+    caller->class_most = t->class_most;
+    caller->expires_ms = t->expires_ms;
+    return true;
+}
+
+static bool check_token(const xpd_auth *auth, xpd_caller *out, const char *text, xpd_error *err)
+{
+    sha256(out->token_sha, text, strlen(text));
+    const token *found = find_token(auth, out->token_sha);
+
     if (!found)
         return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "", "the token is not known");
-    if (found->expires_ms && xpd_wall_ms() >= found->expires_ms)
+    if (is_over(found))
         return xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "", "the token has expired");
     out->uid = found->uid;
     out->scope = found->scope;

@@ -25,6 +25,8 @@ typedef struct xpd_caller {
     char token[64];     /* name of the token, "" = the peer of the unix socket */
     int64_t expires_ms; /* 0 = never */
     xpd_class class_most; /* the highest class that the token is for; see people.h */
+    uint8_t token_sha[32]; /* where token is not "" */
+    char session[XPP_JOB_ID_SIZE]; /* id of the browser's session, "" = none */
 } xpd_caller;
 
 typedef struct xpd_auth xpd_auth;
@@ -41,6 +43,9 @@ void xpd_auth_destroy(xpd_auth *auth);
  * On refusal err holds the fault UNAUTHENTICATED. */
 bool xpd_auth_check(const xpd_auth *auth, xpd_caller *out, const char *authorization, int fd,
                     xpd_error *err);
+/* Who was let in by a token before has what is left of its rights; false, UNAUTHENTICATED, where
+ * the token is gone or over. */
+bool xpd_auth_renew(const xpd_auth *auth, xpd_caller *caller, xpd_error *err);
 /* Whether the caller may see and do with jobs of that user what its scope allows. */
 bool xpd_caller_sees(const xpd_caller *caller, uid_t owner);
 const char *xpd_scope_name(xpd_scope scope);

@@ -10,6 +10,7 @@
 #include "metrics.h"
 #include "queue.h"
 #include "rate.h"
+#include "session.h"
 #include "store.h"
 #include "watch.h"
 
@@ -41,6 +42,7 @@ typedef struct xpd_broker {
     xpd_rate rate;
     xpd_loop loop;
     xpd_auth *auth;
+    xpd_sessions sessions;
 
     xpd_store *store;
     xpd_source store_source;

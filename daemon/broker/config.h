@@ -32,6 +32,7 @@ typedef struct xpd_config {
     int64_t health_port; /* of livez, readyz and metrics over TCP; the same */
     bool allow_remote;
     xpd_list hosts, origins;
+    int64_t session_hours;
     char *token_file; /* system mode: lines as in auth.h; --user: where the token is written */
     int64_t unix_mode;
 

@@ -1,6 +1,8 @@
 /* See guard.h. */
 #include "guard.h"
 
+#include "site.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -43,41 +45,6 @@ bool xpd_guard_framing(struct MHD_Connection *c, const char *version, xpd_error 
     return true;
 }
 
-static bool in_list(const xpd_list *list, const char *text, size_t length)
-{
-    for (int i = 0; i < list->count; i++) {
-        if (strlen(list->items[i]) == length && strncasecmp(list->items[i], text, length) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* A page of another site must not reach us through a name that it controls (DNS rebinding), nor by
- * a form or script of its own (cross-site requests). */
-static bool check_site(const xpd_request *r, xpd_error *err)
-{
-    static const char *const local[] = {"localhost", "127.0.0.1", "[::1]"};
-    const char *host = xpd_request_header(r, "Host"), *origin = xpd_request_header(r, "Origin");
-    const xpd_config *config = &r->b->config;
-
-    if (origin && !in_list(&config->origins, origin, strlen(origin)))
-        return xpd_fail(err, XPP_FAULT_FORBIDDEN, "",
-                        "requests of pages from '%.100s' are not allowed; see http.origin", origin);
-    if (!host)
-        return true;
-    size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
-    for (size_t i = 0; i < 3; i++) {
-        if (strlen(local[i]) == length && strncasecmp(local[i], host, length) == 0)
-            return true;
-    }
-    if (in_list(&config->hosts, host, length) ||
-        (length == strlen(config->address) && strncmp(config->address, host, length) == 0))
-        return true;
-    return xpd_fail(
-        err, XPP_FAULT_FORBIDDEN, "",
-        "the name '%.100s' in the Host header is not one of this service; see http.host", host);
-}
-
 static bool is_json(const char *type)
 {
     static const char wanted[] = "application/json";
@@ -110,7 +77,53 @@ static bool is_public(const xpd_request *r)
 {
     return r->segment_count == 1 &&
            (strcmp(r->segments[0], "livez") == 0 || strcmp(r->segments[0], "readyz") == 0 ||
-            strcmp(r->segments[0], "openapi.json") == 0);
+            strcmp(r->segments[0], "openapi.json") == 0 || strcmp(r->segments[0], "login") == 0);
+}
+
+/* ------------------------------------------------------------------------------------ who asks */
+
+typedef struct cookie_counts {
+    const char *name, *value;
+    int count;
+} cookie_counts;
+
+static enum MHD_Result count_cookie(void *context, enum MHD_ValueKind kind, const char *name,
+                                    const char *value)
+{
+    cookie_counts *n = context;
+    (void)kind;
+    if (strcmp(name, n->name) == 0) {
+        n->value = value;
+        n->count++;
+    }
+    return MHD_YES;
+}
+
+/* By the browser's session, where there is one: 1; -1 = it is refused, 0 = there is none. */
+static int check_session(xpd_request *r, xpd_error *err)
+{
+    char name[XPD_COOKIE_NAME_SIZE];
+    cookie_counts n = {name, NULL, 0};
+
+    if (!r->tcp)
+        return 0; /* a proxy's socket would give every page its rights */
+    xpd_site_cookie_name(name, r);
+    MHD_get_connection_values(r->connection, MHD_COOKIE_KIND, count_cookie, &n);
+    if (n.count == 0 || !n.value || !*n.value)
+        return 0;
+    if (n.count > 1) { /* one of them was put there by somebody else */
+        xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "more than one session cookie; delete them");
+        return -1;
+    }
+    const xpd_session *s =
+        xpd_session_find(&r->b->sessions, XPD_SESSION_OPEN, n.value, xpd_now_ms());
+    if (!s) {
+        xpd_fail(err, XPP_FAULT_UNAUTHENTICATED, "",
+                 "the session is over; 'xptycho dashboard' makes a link for a new one");
+        return -1;
+    }
+    return xpd_session_caller(s, r->b->auth, &r->caller, err) && xpd_site_check_cookie(r, err) ? 1
+                                                                                             : -1;
 }
 
 /* The admin socket is for root and the service's own user, whatever its mode was made. */
@@ -141,8 +154,11 @@ static bool check_caller(xpd_request *r, xpd_error *err)
         return check_administrator(r, fd, err);
     if (is_public(r))
         return true;
-    return xpd_auth_check(r->b->auth, &r->caller, xpd_request_header(r, "Authorization"),
-                          r->tcp ? -1 : fd, err);
+    const char *token = xpd_request_header(r, "Authorization");
+    int session = token ? 0 : check_session(r, err);
+    if (session != 0)
+        return session > 0;
+    return xpd_auth_check(r->b->auth, &r->caller, token, r->tcp ? -1 : fd, err);
 }
 
 /* What changes something makes work: a reader is started, the state is written. */
@@ -165,6 +181,6 @@ static bool check_rate(const xpd_request *r, xpd_error *err)
 
 bool xpd_guard_request(xpd_request *r, xpd_error *err)
 {
-    return (!r->tcp || check_site(r, err)) && check_caller(r, err) && check_rate(r, err) &&
+    return (!r->tcp || xpd_site_check(r, err)) && check_caller(r, err) && check_rate(r, err) &&
            check_body(r, err);
 }

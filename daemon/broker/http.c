@@ -10,6 +10,7 @@
 #include "log.h"
 #include "request.h"
 #include "routes.h"
+#include "site.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -179,7 +180,7 @@ static enum MHD_Result send_reply(xpd_request *r)
                         (double)(xpd_now_ms() - r->began_ms) / 1000);
     snprintf(number, sizeof number, "%lld", (long long)r->number);
     xpd_header(r->response, "X-Request-Id", number);
-    xpd_header(r->response, "X-Content-Type-Options", "nosniff");
+    xpd_site_headers(r);
     if (r->close)
         xpd_header(r->response, MHD_HTTP_HEADER_CONNECTION, "close");
     set_phase(r->connection, ANSWER);
@@ -220,6 +221,12 @@ static enum MHD_Result begin(listener *l, struct MHD_Connection *c, const char *
     } else if (!xpd_request_parse(r, url, &err) || !check_room(l, &err)) {
         r->close = true;
         xpd_reply_error(r, &err);
+    } else if (strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) {
+        r->close = xpd_request_has_body(r); /* it is not read */
+        if (r->tcp && !xpd_site_check(r, &err))
+            xpd_reply_error(r, &err);
+        else
+            xpd_site_options(r);
     } else if (!xpd_guard_request(r, &err)) {
         r->close = xpd_request_has_body(r); /* it is not read */
         xpd_reply_error(r, &err);

@@ -12,6 +12,8 @@
 #include <jansson.h>
 #include <sys/types.h>
 
+#define XPD_CANCELLING "cancelling" /* reason of a job that is being stopped on request */
+
 typedef enum xpd_state {
     XPD_JOB_QUEUED,
     XPD_JOB_HELD, /* waits until it is released */

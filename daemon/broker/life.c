@@ -189,6 +189,7 @@ typedef struct commit {
     xpd_job *job;
     xpd_store_done then; /* or NULL */
     void *context;
+    bool again; /* tried a second time, in the room that the ballast left */
 } commit;
 
 static void retry_commits(void *context)
@@ -235,6 +236,11 @@ static void committed(void *context, xpd_store_result result)
             end_events(b, c->job);
     } else if (result == XPD_STORE_FULL) {
         bool had_ballast = xpd_state_full(b, c->job->id);
+        if (c->then && !c->again && b->ballast_given) { /* somebody waits for the answer */
+            c->again = true;
+            xpd_store_put(b->store, xpd_job_row(c->job), committed, c);
+            return;
+        }
         c->job->dirty = true;
         b->store_retry.fire = retry_commits;
         b->store_retry.context = b;
@@ -268,7 +274,7 @@ void xpd_job_persist_then(xpd_broker *b, xpd_job *job, xpd_store_done then, void
             then(context, XPD_STORE_FULL);
         return;
     }
-    *c = (commit){b, xpd_job_ref(job), then, context};
+    *c = (commit){b, xpd_job_ref(job), then, context, false};
     xpd_store_put(b->store, xpd_job_row(job), committed, c);
 }
 
@@ -532,6 +538,10 @@ static void resume_job(xpd_broker *b, xpd_job *job)
         if (job->state == XPD_JOB_STARTING) /* a short job: the worker's word of it was lost */
             xpd_job_move(b, job, XPD_JOB_RUNNING, "", "");
         xpd_job_move(b, job, XPD_JOB_SUCCEEDED, "", "");
+    } else if (strcmp(job->reason, XPD_CANCELLING) == 0) {
+        char detail[sizeof job->detail];
+        snprintf(detail, sizeof detail, "%s", job->detail);
+        xpd_job_move(b, job, XPD_JOB_CANCELLED, "cancelled", detail);
     } else {
         xpd_job_move(b, job, XPD_JOB_QUEUED, "broker-restart",
                      "the service was restarted while the job ran");

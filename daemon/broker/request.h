@@ -38,6 +38,7 @@ typedef struct xpd_request {
     bool waits;  /* an answer will come later */
     bool parked; /* the library has it suspended */
     bool close;
+    const char *named; /* the segment at {session} of the path */
     xpd_job *job; /* reference, of the job in the path; NULL where there is none */
 } xpd_request;
 

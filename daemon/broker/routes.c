@@ -6,37 +6,43 @@
 #include <string.h>
 
 const xpd_route xpd_routes[] = {
-    {"GET", "/v1/jobs", {"state", "limit", "cursor"}, xpd_get_jobs},
-    {"POST", "/v1/jobs", {"dry_run", "probe"}, xpd_post_job},
-    {"GET", "/v1/jobs/{id}", {NULL}, xpd_get_job},
-    {"PATCH", "/v1/jobs/{id}", {NULL}, xpd_patch_job},
-    {"DELETE", "/v1/jobs/{id}", {NULL}, xpd_delete_job},
-    {"GET", "/v1/jobs/{id}/events", {"from", "follow"}, xpd_get_job_events},
-    {"POST", "/v1/jobs/{id}/cancel", {NULL}, xpd_post_cancel},
-    {"POST", "/v1/jobs/{id}/hold", {NULL}, xpd_post_hold},
-    {"POST", "/v1/jobs/{id}/release", {NULL}, xpd_post_release},
-    {"POST", "/v1/jobs/{id}/rerun", {NULL}, xpd_post_rerun},
-    {"GET", "/v1/jobs/{id}/log", {"tail"}, xpd_get_log},
-    {"GET", "/v1/jobs/{id}/result", {NULL}, xpd_get_result},
-    {"GET", "/v1/jobs/{id}/result/data", {NULL}, xpd_get_result_data},
-    {"GET", "/v1/jobs/{id}/preview.png", {"what"}, xpd_get_preview_png},
-    {"GET", "/v1/jobs/{id}/preview.f32", {"what"}, xpd_get_preview_f32},
-    {"GET", "/v1/events", {"follow"}, xpd_get_events},
-    {"GET", "/v1/queue", {NULL}, xpd_get_queue},
-    {"GET", "/v1/devices", {NULL}, xpd_get_devices},
-    {"GET", "/v1/limits", {NULL}, xpd_get_limits},
-    {"GET", "/v1/version", {NULL}, xpd_get_version},
-    {"GET", "/v1/whoami", {NULL}, xpd_get_whoami},
-    {"GET", "/v1/schema/job", {NULL}, xpd_get_schema},
-    {"GET", "/openapi.json", {NULL}, xpd_get_openapi},
-    {"GET", "/livez", {NULL}, xpd_get_livez},
-    {"GET", "/readyz", {NULL}, xpd_get_readyz},
-    {"GET", "/metrics", {NULL}, xpd_get_metrics},
-    {"POST", "/admin/drain", {"finish"}, xpd_post_drain},
-    {"POST", "/admin/undrain", {NULL}, xpd_post_undrain},
-    {"POST", "/admin/reload", {NULL}, xpd_post_reload},
-    {"POST", "/admin/dump", {NULL}, xpd_post_dump},
-    {"POST", "/admin/db-check", {NULL}, xpd_post_db_check},
+    {"GET", "/v1/jobs", {"state", "limit", "cursor"}, xpd_get_jobs, false},
+    {"POST", "/v1/jobs", {"dry_run", "probe"}, xpd_post_job, false},
+    {"GET", "/v1/jobs/{id}", {NULL}, xpd_get_job, false},
+    {"PATCH", "/v1/jobs/{id}", {NULL}, xpd_patch_job, false},
+    {"DELETE", "/v1/jobs/{id}", {NULL}, xpd_delete_job, false},
+    {"GET", "/v1/jobs/{id}/events", {"from", "follow"}, xpd_get_job_events, false},
+    {"POST", "/v1/jobs/{id}/cancel", {NULL}, xpd_post_cancel, false},
+    {"POST", "/v1/jobs/{id}/hold", {NULL}, xpd_post_hold, false},
+    {"POST", "/v1/jobs/{id}/release", {NULL}, xpd_post_release, false},
+    {"POST", "/v1/jobs/{id}/rerun", {NULL}, xpd_post_rerun, false},
+    {"GET", "/v1/jobs/{id}/log", {"tail"}, xpd_get_log, false},
+    {"GET", "/v1/jobs/{id}/result", {NULL}, xpd_get_result, false},
+    {"GET", "/v1/jobs/{id}/result/data", {NULL}, xpd_get_result_data, false},
+    {"GET", "/v1/jobs/{id}/preview.png", {"what"}, xpd_get_preview_png, false},
+    {"GET", "/v1/jobs/{id}/preview.f32", {"what"}, xpd_get_preview_f32, false},
+    {"GET", "/v1/events", {"follow"}, xpd_get_events, false},
+    {"GET", "/v1/queue", {NULL}, xpd_get_queue, false},
+    {"GET", "/v1/devices", {NULL}, xpd_get_devices, false},
+    {"GET", "/v1/limits", {NULL}, xpd_get_limits, false},
+    {"GET", "/v1/version", {NULL}, xpd_get_version, false},
+    {"GET", "/v1/whoami", {NULL}, xpd_get_whoami, false},
+    {"GET", "/v1/schema/job", {NULL}, xpd_get_schema, false},
+    {"POST", "/v1/session", {NULL}, xpd_post_session, true},
+    {"DELETE", "/v1/session", {NULL}, xpd_delete_session, true},
+    {"POST", "/v1/session/link", {NULL}, xpd_post_session_link, true},
+    {"GET", "/v1/sessions", {NULL}, xpd_get_sessions, false},
+    {"DELETE", "/v1/sessions/{session}", {NULL}, xpd_delete_session_by_id, true},
+    {"GET", "/login", {"code"}, xpd_get_login, false},
+    {"GET", "/openapi.json", {NULL}, xpd_get_openapi, false},
+    {"GET", "/livez", {NULL}, xpd_get_livez, false},
+    {"GET", "/readyz", {NULL}, xpd_get_readyz, false},
+    {"GET", "/metrics", {NULL}, xpd_get_metrics, false},
+    {"POST", "/admin/drain", {"finish"}, xpd_post_drain, false},
+    {"POST", "/admin/undrain", {NULL}, xpd_post_undrain, false},
+    {"POST", "/admin/reload", {NULL}, xpd_post_reload, false},
+    {"POST", "/admin/dump", {NULL}, xpd_post_dump, false},
+    {"POST", "/admin/db-check", {NULL}, xpd_post_db_check, false},
 };
 const size_t xpd_route_count = sizeof xpd_routes / sizeof *xpd_routes;
 _Static_assert(sizeof xpd_routes / sizeof *xpd_routes <= XPD_METRIC_ROUTES_MAX, "metrics");
@@ -55,7 +61,7 @@ static bool is_here(const xpd_route *route, const xpd_request *r)
 static bool check_scope(xpd_request *r, const xpd_route *route)
 {
     bool reads = strcmp(route->method, "GET") == 0;
-    if (reads || r->caller.scope >= XPD_SCOPE_SUBMIT)
+    if (reads || route->for_readers || r->caller.scope >= XPD_SCOPE_SUBMIT)
         return true;
     xpd_reply_fault(r, XPP_FAULT_FORBIDDEN,
                     "the token '%s' may only read; %s needs the scope submit", r->caller.token,
@@ -63,8 +69,9 @@ static bool check_scope(xpd_request *r, const xpd_route *route)
     return false;
 }
 
-/* Whether the request's segments are those of the pattern; *id is the one at {id}. */
-static bool matches(const char *pattern, const xpd_request *r, const char **id)
+/* Whether the request's segments are those of the pattern; *id is the one at {id}, *named the one
+ * at {session}. */
+static bool matches(const char *pattern, const xpd_request *r, const char **id, const char **named)
 {
     int i = 0;
     while (*pattern == '/') {
@@ -74,6 +81,8 @@ static bool matches(const char *pattern, const xpd_request *r, const char **id)
             return false;
         if (length == 4 && strncmp(pattern, "{id}", 4) == 0)
             *id = r->segments[i];
+        else if (*pattern == '{')
+            *named = r->segments[i];
         else if (strlen(r->segments[i]) != length || strncmp(r->segments[i], pattern, length) != 0)
             return false;
         pattern += length;
@@ -111,6 +120,21 @@ static void refuse_method(xpd_request *r, const char *allowed)
     xpd_reply_json_as(r, MHD_HTTP_METHOD_NOT_ALLOWED, problem, "application/problem+json", headers);
 }
 
+void xpd_route_methods(char *out, size_t size, const xpd_request *r)
+{
+    const char *id, *named;
+
+    *out = '\0';
+    for (size_t i = 0; i < xpd_route_count; i++) {
+        size_t at = strlen(out);
+        if (matches(xpd_routes[i].path, r, &id, &named) && is_here(&xpd_routes[i], r))
+            snprintf(out + at, size - at, "%s%s%s", at ? ", " : "", xpd_routes[i].method,
+                     strcmp(xpd_routes[i].method, "GET") == 0 ? ", HEAD" : "");
+    }
+    if (*out)
+        snprintf(out + strlen(out), size - strlen(out), ", OPTIONS");
+}
+
 void xpd_route_request(xpd_request *r)
 {
     char allowed[64] = "";
@@ -118,8 +142,8 @@ void xpd_route_request(xpd_request *r)
 
     for (size_t i = 0; i < xpd_route_count; i++) {
         const xpd_route *route = &xpd_routes[i];
-        const char *id = NULL;
-        if (!matches(route->path, r, &id) || !is_here(route, r))
+        const char *id = NULL, *named = NULL;
+        if (!matches(route->path, r, &id, &named) || !is_here(route, r))
             continue;
         if (strcmp(route->method, r->method) != 0 && !(head && strcmp(route->method, "GET") == 0)) {
             size_t at = strlen(allowed);
@@ -127,6 +151,7 @@ void xpd_route_request(xpd_request *r)
             continue;
         }
         r->route = (int)i;
+        r->named = named;
         if (!check_scope(r, route) || !check_arguments(r, route))
             return;
         if (id) {

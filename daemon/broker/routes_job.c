@@ -213,9 +213,13 @@ void xpd_get_job_events(xpd_request *r)
 void xpd_post_cancel(xpd_request *r)
 {
     bool terminal = xpd_state_terminal(r->job->state);
+    if (terminal && !r->job->end_due) {
+        reply_job(r, MHD_HTTP_OK, r->job);
+        return;
+    }
     if (!terminal)
         xpd_job_cancel(r->b, r->job, r->caller.user);
-    reply_job(r, terminal ? MHD_HTTP_OK : MHD_HTTP_ACCEPTED, r->job);
+    xpd_reply_durable(r, terminal ? MHD_HTTP_OK : MHD_HTTP_ACCEPTED);
 }
 
 static void deleted(void *context, xpd_store_result result)

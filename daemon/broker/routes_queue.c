@@ -31,13 +31,13 @@ static void answer(void *context, xpd_store_result result)
     }
     snprintf(tag, sizeof tag, "\"%s-%lld\"", job->id, (long long)job->rev);
     const char *const headers[][2] = {{MHD_HTTP_HEADER_ETAG, tag}, {NULL, NULL}};
-    xpd_reply_json_as(r, MHD_HTTP_OK, xpd_job_document(job, xpd_dispatch_pending(r->b, job), true),
+    xpd_reply_json_as(r, r->status, xpd_job_document(job, xpd_dispatch_pending(r->b, job), true),
                       NULL, headers);
 }
 
-/* Answers with the job when what was changed is on disk. */
-static void reply_durable(xpd_request *r)
+void xpd_reply_durable(xpd_request *r, unsigned status)
 {
+    r->status = status;
     xpd_request_wait(r);
     xpd_job_persist_then(r->b, r->job, answer, r);
 }
@@ -174,7 +174,7 @@ void xpd_post_hold(xpd_request *r)
     snprintf(detail, sizeof detail, "held by %s", r->caller.user);
     if (job->state == XPD_JOB_QUEUED)
         xpd_job_move(r->b, job, XPD_JOB_HELD, "", detail);
-    reply_durable(r);
+    xpd_reply_durable(r, MHD_HTTP_OK);
 }
 
 void xpd_post_release(xpd_request *r)
@@ -189,7 +189,7 @@ void xpd_post_release(xpd_request *r)
     snprintf(detail, sizeof detail, "released by %s", r->caller.user);
     if (job->state == XPD_JOB_HELD)
         xpd_job_move(r->b, job, XPD_JOB_QUEUED, "", detail);
-    reply_durable(r);
+    xpd_reply_durable(r, MHD_HTTP_OK);
 }
 
 /* -------------------------------------------------------------------------------------- patch */
@@ -319,7 +319,7 @@ void xpd_patch_job(xpd_request *r)
     if (priority)
         job->priority = (int)json_integer_value(priority);
     xpd_job_changed(r->b, job);
-    reply_durable(r);
+    xpd_reply_durable(r, MHD_HTTP_OK);
 done:
     json_decref(errors);
     json_decref(labels);

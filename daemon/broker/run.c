@@ -290,7 +290,10 @@ static void announce_running(xpd_run *run)
 {
     if (run->job->state != XPD_JOB_STARTING)
         return;
-    xpd_job_move(run->b, run->job, XPD_JOB_RUNNING, "", "");
+    bool cancelled = run->stop == CANCELLED;
+    char detail[sizeof run->job->detail];
+    snprintf(detail, sizeof detail, "%s", cancelled ? run->job->detail : "");
+    xpd_job_move(run->b, run->job, XPD_JOB_RUNNING, cancelled ? XPD_CANCELLING : "", detail);
     if (run->repeated) {
         json_t *body = json_pack("{s:i}", "from_iter", 0);
         xpd_job_event(run->b, run->job, "resumed", body);
@@ -501,16 +504,23 @@ void xpd_job_cancel(xpd_broker *b, xpd_job *job, const char *by)
     if (xpd_state_terminal(job->state))
         return;
     xpd_run *run = run_of(b, job);
-    if (run) {
-        if (run->stop != GO_ON)
-            return; /* on its way */
-        snprintf(run->by, sizeof run->by, "%s", by);
-        xpd_log(XPD_LOG_INFO, job->id, "cancel asked for by %s", by);
-        stop_run(run, CANCELLED);
+    snprintf(detail, sizeof detail, "cancelled by %s", by);
+    if (!run) {
+        xpd_job_move(b, job, XPD_JOB_CANCELLED, "cancelled", detail);
         return;
     }
-    snprintf(detail, sizeof detail, "cancelled by %s", by);
-    xpd_job_move(b, job, XPD_JOB_CANCELLED, "cancelled", detail);
+    if (run->stop == CANCELLED || run->stop == DEADLINE)
+        return; /* on its way to its end */
+    snprintf(run->by, sizeof run->by, "%s", by);
+    xpd_log(XPD_LOG_INFO, job->id, "cancel asked for by %s", by);
+    /* in the row: the wish outlives this process, should that end first */
+    snprintf(job->reason, sizeof job->reason, "%s", XPD_CANCELLING);
+    snprintf(job->detail, sizeof job->detail, "%s", detail);
+    xpd_job_changed(b, job);
+    if (run->stop == GO_ON)
+        stop_run(run, CANCELLED);
+    else
+        run->stop = CANCELLED; /* it was about to wait again: the worker is leaving already */
 }
 
 bool xpd_run_yields(const xpd_worker *w, bool *leaving)

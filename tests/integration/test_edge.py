@@ -62,7 +62,7 @@ def operations(daemon):
         for method in sorted(set(item) & {"get", "post", "put", "patch", "delete"}):
             if path.startswith("/v1/"):
                 follow = "?follow=0" if path.endswith("/events") else ""
-                yield method.upper(), path.replace("{id}", daemon.job) + follow, "{id}" in path
+                yield method.upper(), path.replace("{id}", daemon.job).replace("{session}", "0" * 26) + follow, "{id}" in path
 
 
 def ask(api, method, path, **headers):
@@ -94,6 +94,9 @@ def test_a_token_that_reads_changes_nothing(shop):
         response = ask(api, method, path)
         if method == "GET":
             assert response.status in (200, 204, 404), (method, path, response)
+        elif path.startswith("/v1/session"):
+            assert response.status in (201, 204, 404), "who reads may do so in a browser"
+            assert response.status != 201 or response.json()["scopes"] == ["read"], (path, response)
         else:
             assert response.status == 403 and response.json()["type"].endswith(":forbidden"), (method, path, response)
     assert api.show(shop.job)["state"] == "succeeded"
@@ -119,7 +122,7 @@ def test_an_operator_sees_and_deletes_everybodys_jobs(shop):
 
 def test_whoami_says_who_and_what(shop):
     assert shop.api_of("young").get("/v1/whoami").json() == {
-        "user": str(ADA), "uid": ADA, "scopes": ["read", "submit"], "token": "young", "expires": "2999-12-31T12:00:00.000Z"}
+        "user": str(ADA), "uid": ADA, "scopes": ["read", "submit"], "token": "young", "expires": "2999-12-31T12:00:00.000Z", "session": None}
     assert shop.api_of("ada-reads").get("/v1/whoami").json()["scopes"] == ["read"]
     peer = shop.unix.get("/v1/whoami").json()
     assert peer["uid"] == os.geteuid() and peer["token"] is None and peer["scopes"] == ["read", "submit"]

@@ -137,3 +137,22 @@ def test_a_worker_that_hangs_is_replaced_after_a_cancel(make_daemon, slow_scan_f
     assert done["state"] == "cancelled", done
     assert not xptychod.alive(stopped)
     assert daemon.api.finish(daemon.api.submit(job_of(scan_file, recon={"iterations": 2}))["id"])["state"] == "succeeded"
+
+
+def test_a_cancel_that_was_answered_outlives_the_broker(daemon, slow_scan_file):
+    """Of a job that waits and of one whose worker does not obey: both are cancelled after the restart, not run again."""
+    running = daemon.api.submit({"scan": {"path": slow_scan_file}, "recon": {"iterations": 100000}})["id"]
+    daemon.api.wait_for_iteration(running, 2)
+    waiting = daemon.api.submit(job_of(slow_scan_file))["id"]
+    os.kill(daemon.pid_of("xptycho-worker"), signal.SIGSTOP)
+    for job in (waiting, running):
+        assert daemon.api.post(f"/v1/jobs/{job}/cancel").status == 202
+    shown = daemon.api.show(running)
+    assert (shown["state"], shown["reason"]) == ("running", "cancelling") and shown["detail"].startswith("cancelled by "), shown
+    daemon.kill()
+    daemon.start()
+    for job in (waiting, running):
+        last = daemon.api.events(job)[-1]
+        assert (last["type"], last["state"], last["reason"]) == ("end", "cancelled", "cancelled"), last
+        assert daemon.api.show(job)["detail"].startswith("cancelled by ")
+        assert daemon.api.post(f"/v1/jobs/{job}/cancel").status == 200
