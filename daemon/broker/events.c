@@ -15,6 +15,7 @@
 
 #define INDEX_STEP 256
 #define CHUNK 65536
+#define GAP_MAX (1 << 24) /* events lost while the disk was full; a larger number is damage */
 
 typedef struct line {
     int64_t seq;
@@ -131,7 +132,7 @@ static bool scan(xpd_events *e)
     chunk.owner = NULL;
     while ((text = line_at(e, e->size, &length))) {
         int64_t seq = line_seq(text, length);
-        if (seq > e->last) {
+        if (seq > e->last && seq - e->last <= GAP_MAX) {
             if (!index_add(e, seq, e->size))
                 return false;
             e->last = seq;

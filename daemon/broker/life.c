@@ -6,6 +6,7 @@
 #include "ballast.h"
 #include "dispatch.h"
 #include "log.h"
+#include "lost.h"
 #include "stream.h"
 
 #include <dirent.h>
@@ -551,7 +552,7 @@ static void resume_job(xpd_broker *b, xpd_job *job)
 bool xpd_jobs_load(xpd_broker *b, xpd_error *err)
 {
     b->jobs.next_number = 1;
-    if (!xpd_store_load(b->store, take_row, b, err) ||
+    if (!xpd_store_load(b->store, take_row, b, err) || !xpd_lost_look(b, err) ||
         !xpd_store_notes(b->store, xpd_history_take, &b->history, err) ||
         !xpd_store_start(b->store, err))
         return false;

@@ -160,26 +160,40 @@ static char *column_text(sqlite3_stmt *s, int column)
     return text ? strdup((const char *)text) : NULL;
 }
 
+/* Of a column that is never NULL but in a damaged file: there it is empty, and the row will make no
+ * sense. */
+static char *column_must(sqlite3_stmt *s, int column)
+{
+    const unsigned char *text = sqlite3_column_text(s, column);
+    return strdup(text ? (const char *)text : "");
+}
+
+static void column_copy(char *out, size_t size, sqlite3_stmt *s, int column)
+{
+    const unsigned char *text = sqlite3_column_text(s, column);
+    snprintf(out, size, "%s", text ? (const char *)text : "");
+}
+
 static xpd_row *read_row(sqlite3_stmt *s)
 {
     xpd_row *row = calloc(1, sizeof *row);
     if (!row)
         return NULL;
     row->number = sqlite3_column_int64(s, 0);
-    snprintf(row->id, sizeof row->id, "%s", (const char *)sqlite3_column_text(s, 1));
+    column_copy(row->id, sizeof row->id, s, 1);
     row->rev = sqlite3_column_int64(s, 2);
     row->uid = sqlite3_column_int64(s, 3);
-    row->user = column_text(s, 4);
-    snprintf(row->state, sizeof row->state, "%s", (const char *)sqlite3_column_text(s, 5));
-    snprintf(row->reason, sizeof row->reason, "%s", (const char *)sqlite3_column_text(s, 6));
-    row->detail = column_text(s, 7);
+    row->user = column_must(s, 4);
+    column_copy(row->state, sizeof row->state, s, 5);
+    column_copy(row->reason, sizeof row->reason, s, 6);
+    row->detail = column_must(s, 7);
     row->priority = sqlite3_column_int64(s, 8);
     row->created_ms = sqlite3_column_int64(s, 9);
     row->started_ms = sqlite3_column_int64(s, 10);
     row->finished_ms = sqlite3_column_int64(s, 11);
     row->attempts = sqlite3_column_int64(s, 12);
-    row->doc = column_text(s, 13);
-    row->resolved = column_text(s, 14);
+    row->doc = column_must(s, 13);
+    row->resolved = column_must(s, 14);
     row->devices = column_text(s, 15);
     row->progress = column_text(s, 16);
     row->result = column_text(s, 17);
@@ -211,8 +225,7 @@ bool xpd_store_load(xpd_store *store, bool (*take)(void *context, xpd_row *row),
     if (!ok)
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot load the jobs: memory is exhausted");
     if (code != SQLITE_OK || last != SQLITE_OK)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot load the jobs: %s",
-                        sqlite3_errmsg(store->db));
+        return db_fail(store, sqlite3_db_filename(store->db, "main"), "cannot load the jobs", err);
     return true;
 }
 
@@ -234,8 +247,8 @@ bool xpd_store_notes(xpd_store *store, void (*take)(void *context, const xpd_not
     }
     int last = sqlite3_finalize(s);
     if (code != SQLITE_OK || last != SQLITE_OK)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot load what past jobs tell: %s",
-                        sqlite3_errmsg(store->db));
+        return db_fail(store, sqlite3_db_filename(store->db, "main"),
+                       "cannot load what past jobs tell", err);
     return true;
 }
 
