@@ -28,6 +28,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EXIT_USAGE 2
@@ -37,6 +38,7 @@
 #define DESCRIPTORS 65536
 #define DESCRIPTORS_SPARE 512 /* beside connections: files, children and what they hand over */
 #define READY_WAIT_MS 10000   /* for the bridge before ready.json is written without it */
+#define LOCK_TRIES 250         /* of 20 ms */
 
 typedef struct service {
     xpd_broker b;
@@ -87,6 +89,24 @@ static bool prepare_folders(service *s, xpd_error *err)
            make_folders(b->config.runtime_dir, b->config.user ? 0700 : 0755, err);
 }
 
+/* A child of a broker that was killed holds its lock for a moment, between its birth and its
+ * program: where the pid in the file is nobody's, waiting helps.  holder: that pid as text. */
+static bool wait_for_lock(int lock, char *holder, size_t size)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+
+    for (int tries = 0; flock(lock, LOCK_EX | LOCK_NB) != 0; tries++) {
+        ssize_t n = pread(lock, holder, size - 1, 0);
+        holder[n > 0 ? n : 0] = '\0';
+        holder[strcspn(holder, "\n")] = '\0';
+        pid_t pid = (pid_t)strtol(holder, NULL, 10);
+        if (pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH || tries == LOCK_TRIES)
+            return false;
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
 /* One broker a folder: a lock that the kernel gives back when we die, with our pid in it. */
 static bool take_lock(int *lock, const char *folder, const char *option, xpd_error *err)
 {
@@ -97,13 +117,10 @@ static bool take_lock(int *lock, const char *folder, const char *option, xpd_err
     if (*lock < 0)
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "'%s' cannot be opened: %s", path,
                         strerror(errno));
-    if (flock(*lock, LOCK_EX | LOCK_NB) != 0) {
-        ssize_t n = read(*lock, text, sizeof text - 1);
-        text[n > 0 ? strcspn(text, "\n") : 0] = '\0';
+    if (!wait_for_lock(*lock, text, sizeof text))
         return xpd_fail(err, XPP_FAULT_INTERNAL, "",
                         "another xptychod (pid %s) uses '%s'; stop it or choose another %s",
                         *text ? text : "unknown", folder, option);
-    }
     if (ftruncate(*lock, 0) != 0 || dprintf(*lock, "%ld\n", (long)getpid()) < 0)
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "'%s' cannot be written: %s", path,
                         strerror(errno));

@@ -1,9 +1,11 @@
 """Start, stop, double start, who may call, and what the service says about itself."""
 
+import fcntl
 import json
 import pathlib
 import re
 import stat
+import time
 
 import pytest
 
@@ -35,6 +37,31 @@ def test_second_daemon_on_the_same_state_refuses_and_the_first_goes_on(daemon):
     assert str(daemon.process.pid) in daemon.log_tail(), "the refusal names the process that holds the state"
     assert daemon.api.get("/v1/version").status == 200
     assert json.loads((daemon.runtime / "ready.json").read_text())["pid"] == daemon.process.pid
+
+
+def test_of_many_started_at_once_one_serves(make_daemon):
+    daemon = make_daemon()
+    daemon.stop()
+    rivals = [daemon.spawn() for _ in range(6)]
+    serving = xptychod.wait_until(lambda: sum(rival.poll() is None for rival in rivals) == 1 and
+                                  next(rival for rival in rivals if rival.poll() is None), "all but one have left")
+    assert all(rival.returncode == 1 for rival in rivals if rival is not serving)
+    daemon.process = serving
+    daemon.ready = xptychod.wait_until(daemon._read_ready, "the one that is left is ready")
+    assert daemon.api.get("/v1/version").status == 200
+
+
+def test_the_lock_of_a_broker_that_is_gone_is_waited_for(make_daemon):
+    """A child between its birth and its program holds it a moment longer than the broker that was killed."""
+    daemon = make_daemon()
+    daemon.kill()
+    with open(daemon.state / "lock", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        starting = daemon.spawn()
+        time.sleep(0.5)
+        assert starting.poll() is None
+    daemon.process = starting
+    daemon.ready = xptychod.wait_until(daemon._read_ready, "it starts when the lock is free")
 
 
 def test_livez_and_readyz_are_on_the_admin_listener(shared_daemon):
