@@ -14,7 +14,7 @@ def arguments(description, **defaults):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     for name, default in defaults.items():
         parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default)
-    parser.add_argument("--folder", type=pathlib.Path, help="kept; default: a temporary one, removed at the end")
+    parser.add_argument("--folder", type=pathlib.Path, help="made, and kept; default: a temporary one, removed at the end")
     return parser.parse_args()
 
 
@@ -23,7 +23,7 @@ def main(number, body, options):
     begin = time.monotonic()
     try:
         if options.folder:
-            options.folder.mkdir(parents=True, exist_ok=True)
+            options.folder.mkdir(parents=True)
             figures = body(options)
         else:
             with tempfile.TemporaryDirectory(prefix=f"soak{number:02d}-") as folder:
@@ -66,7 +66,7 @@ def quantile(values, q):
 def check_log(events):
     """The whole log of a job that has ended: numbered without holes, one end, repeated iterations with equal values."""
     assert [e["seq"] for e in events] == list(range(1, len(events) + 1)), "the log has a hole or a duplicate"
-    assert [e["type"] for e in events].count("end") == 1 and events[-1]["type"] == "end", "the log has not one end"
+    assert [e["type"] for e in events].count("end") == 1 and events[-1]["type"] == "end", f"the log has not one end: {events[-3:]}"
     values = {}
     for e in events:
         if e["type"] == "iter":
