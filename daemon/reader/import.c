@@ -40,7 +40,8 @@ static const char help[] =
     "looks\n"
     "  --name TEXT              name of the scan\n"
     "GEOMETRY is either\n"
-    "  --energy-kev E | --wavelength-m L,  --distance-m D,  --pitch-m P\n"
+    "  --energy-kev E | --wavelength-m L,  --detector-distance-m D,  --detector-pitch-m P\n"
+    "  (--distance-m and --pitch-m are the same)\n"
     "or, where none of it is recorded,\n"
     "  --object-pixel-m P       the object pixel; a matching wavelength, distance and pitch are "
     "made up\n"
@@ -136,6 +137,8 @@ static int take_options(options *o, int argc, char **argv)
                                           {"json", no_argument, NULL, JSON},
                                           {"energy-kev", required_argument, NULL, ENERGY},
                                           {"wavelength-m", required_argument, NULL, WAVELENGTH},
+                                          {"detector-distance-m", required_argument, NULL, DISTANCE},
+                                          {"detector-pitch-m", required_argument, NULL, PITCH},
                                           {"distance-m", required_argument, NULL, DISTANCE},
                                           {"pitch-m", required_argument, NULL, PITCH},
                                           {"object-pixel-m", required_argument, NULL, PIXEL},
@@ -311,7 +314,8 @@ static xpe_status settle_geometry(xpe_scan *scan, const options *o, const char *
         "the archive records no geometry: give%s%s%s, or --object-pixel-m alone where none of "
         "it is known",
         wavelength > 0 ? "" : " --energy-kev or --wavelength-m",
-        o->distance_m > 0 ? "" : " --distance-m", o->pitch_m > 0 ? "" : " --pitch-m");
+        o->distance_m > 0 ? "" : " --detector-distance-m",
+        o->pitch_m > 0 ? "" : " --detector-pitch-m");
 }
 
 /* Metres a unit of the positions. */

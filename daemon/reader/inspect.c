@@ -24,9 +24,9 @@ static const char help[] =
     "  --format NAME        auto (default), xptycho, cxi\n"
     "  --energy-kev E       photon energy (kinetic energy of electrons), instead of the file's\n"
     "  --wavelength-m L     wavelength, instead of the file's\n"
-    "  --distance-m D       sample to detector\n"
-    "  --pitch-m P          detector pixel pitch\n"
-    "  --saturation C       counts from which a pixel is masked\n"
+    "  --detector-distance-m D   sample to detector; also --distance-m\n"
+    "  --detector-pitch-m P      side of a detector pixel; also --pitch-m\n"
+    "  --saturation C       counts at and above which a pixel is masked\n"
     "  --json               the same as JSON\n"
     "\n"
     "Exit code: 0 a job with this scan is accepted, 3 it is refused, 2 usage, 4 failed.\n";
@@ -360,6 +360,8 @@ int xpd_inspect(int argc, char **argv)
     enum { ENERGY = 256, WAVELENGTH, DISTANCE, PITCH, SATURATION, FORMAT, JSON };
     static const struct option options[] = {{"energy-kev", required_argument, NULL, ENERGY},
                                             {"wavelength-m", required_argument, NULL, WAVELENGTH},
+                                            {"detector-distance-m", required_argument, NULL, DISTANCE},
+                                            {"detector-pitch-m", required_argument, NULL, PITCH},
                                             {"distance-m", required_argument, NULL, DISTANCE},
                                             {"pitch-m", required_argument, NULL, PITCH},
                                             {"saturation", required_argument, NULL, SATURATION},

@@ -41,6 +41,7 @@ static int socket_number(const char *text)
 
 int main(int argc, char **argv)
 {
+    static char called[32]; /* as who typed it knows it: getopt's words begin with it */
     const char *mode = argc > 1 ? argv[1] : "";
     int socket;
 
@@ -51,6 +52,10 @@ int main(int argc, char **argv)
         socket = socket_number(argv[2]);
         if (socket >= 0)
             leave(xpd_serve(socket));
+    }
+    if (argc > 1 && strlen(mode) < 16) {
+        snprintf(called, sizeof called, "xptycho %s", mode);
+        argv[1] = called;
     }
     if (strcmp(mode, "inspect") == 0)
         leave(xpd_inspect(argc - 1, argv + 1));

@@ -101,6 +101,8 @@ static int serve(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    static char called[32]; /* as who typed it knows it: getopt's words begin with it */
+
 #ifdef XPD_GPU_WORKER
     /* cuda:N is then the N-th of nvidia-smi and of Slurm, not the N-th by speed */
     (void)setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0); /* NOLINT(concurrency-mt-unsafe): alone */
@@ -123,8 +125,11 @@ int main(int argc, char **argv)
         (strcmp(argv[1], "--devices") == 0 && argc == 5))
         return serve(argc, argv);
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
-        if (strcmp(argv[1], modes[i].name) == 0)
+        if (strcmp(argv[1], modes[i].name) == 0) {
+            snprintf(called, sizeof called, "xptycho %s", modes[i].name);
+            argv[1] = called;
             return modes[i].main(argc - 1, argv + 1);
+        }
     fprintf(stderr, "xptycho-worker: unknown mode '%s'\n\n%s", argv[1], help);
     return XPD_EXIT_USAGE;
 }

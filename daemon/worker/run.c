@@ -90,7 +90,7 @@ static void print_text(printer *p, const char *type, const json_t *event)
     char text[800];
 
     if (strcmp(type, "warning") == 0)
-        fprintf(stderr, "warning: %s\n", json_string_value(json_object_get(event, "text")));
+        fprintf(stderr, "xptycho run: warning: %s\n", json_string_value(json_object_get(event, "text")));
     else if (strcmp(type, "iter") == 0 && json_is_number(json_object_get(event, "data_error")) &&
              !p->quiet) {
         xpp_event_text(text, sizeof text - 1, event);
@@ -121,7 +121,7 @@ static void print_errors(const json_t *errors)
     json_array_foreach (errors, i, error) {
         const char *pointer = json_string_value(json_object_get(error, "pointer"));
 
-        fprintf(stderr, "%s: %s\n", pointer && pointer[0] ? pointer : "job",
+        fprintf(stderr, "xptycho run: %s: %s\n", pointer && pointer[0] ? pointer : "job",
                 json_string_value(json_object_get(error, "detail")));
     }
 }
@@ -134,7 +134,8 @@ static void print_problem(const arguments *a, const json_t *problem)
     if (json_array_size(errors) > 0)
         print_errors(errors);
     else
-        fprintf(stderr, "%s\n", json_string_value(json_object_get(problem, "detail")));
+        fprintf(stderr, "xptycho run: %s\n",
+                json_string_value(json_object_get(problem, "detail")));
     if (a->json) {
         json_dumpf(problem, stdout, JSON_COMPACT);
         fputc('\n', stdout);
@@ -176,13 +177,14 @@ static void print_end(printer *p, const xpd_outcome *o)
         line_out(p, text);
     }
     if (strcmp(o->state, "failed") == 0)
-        fprintf(stderr, "failed (%s): %s\n", o->reason, o->detail);
+        fprintf(stderr, "xptycho run: failed (%s): %s\n", o->reason, o->detail);
     else if (o->left)
-        fprintf(stderr, "%s, %s\n", o->detail,
+        fprintf(stderr, "xptycho run: %s, %s\n", o->detail,
                 o->kept ? "with a checkpoint: the same command goes on from it"
                         : "without a checkpoint");
     else if (strcmp(o->state, "cancelled") == 0)
-        fprintf(stderr, "cancelled%s\n", result ? "" : ", before an iteration was done");
+        fprintf(stderr, "xptycho run: cancelled%s\n",
+                result ? "" : ", before an iteration was done");
 }
 
 /* --------------------------------------------------------------------------------- the job */
@@ -271,7 +273,7 @@ static json_t *document_read(const arguments *a, int *code)
 
     *code = XPD_EXIT_REFUSED;
     if (xpd_file_read(&text, &length, a->job, XPP_BODY_MAX, &err) != XPE_OK) {
-        fprintf(stderr, "%s\n", err.text);
+        fprintf(stderr, "xptycho run: %s\n", err.text);
         return NULL;
     }
     doc = xpp_parse(text, length, &problem);
@@ -282,7 +284,7 @@ static json_t *document_read(const arguments *a, int *code)
         return NULL;
     }
     if (!apply_flags(doc, a)) {
-        fprintf(stderr, "--output: '%s' is too long\n", a->output);
+        fprintf(stderr, "xptycho run: --output: '%s' is too long\n", a->output);
         json_decref(doc);
         return NULL;
     }
@@ -503,7 +505,7 @@ static char *folder_make(const char *path)
     if (!xpd_path_absolute(folder, sizeof folder, path))
         return NULL;
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        fprintf(stderr, "warning: cannot make the folder '%s'\n", folder);
+        fprintf(stderr, "xptycho run: warning: cannot make the folder '%s'\n", folder);
     return strdup(folder);
 }
 

@@ -47,8 +47,8 @@ static const char help[] =
     "before; default 1\n"
     "  --defocus-m Z        from focus to object; default: a beam 0.35 N pixels wide\n"
     "  --energy-kev E       photon energy; default 8.8\n"
-    "  --distance-m D       object to detector; default 2\n"
-    "  --pitch-m P          detector pixel; default 75e-6\n"
+    "  --detector-distance-m D   object to detector; default 2; also --distance-m\n"
+    "  --detector-pitch-m P      side of a detector pixel; default 75e-6; also --pitch-m\n"
     "  --seed S             of noise, jitter and object; default 1\n"
     "  --json               the figures as JSON\n"
     "\n"
@@ -124,6 +124,8 @@ static const struct option options[] = {{"output", required_argument, NULL, FLAG
                                         {"modes", required_argument, NULL, FLAG_MODES},
                                         {"defocus-m", required_argument, NULL, FLAG_DEFOCUS},
                                         {"energy-kev", required_argument, NULL, FLAG_ENERGY},
+                                        {"detector-distance-m", required_argument, NULL, FLAG_DISTANCE},
+                                        {"detector-pitch-m", required_argument, NULL, FLAG_PITCH},
                                         {"distance-m", required_argument, NULL, FLAG_DISTANCE},
                                         {"pitch-m", required_argument, NULL, FLAG_PITCH},
                                         {"seed", required_argument, NULL, FLAG_SEED},

@@ -72,7 +72,7 @@ def test_import_assumes_nothing(scan, tmp_path):
     archive, out = tmp_path / "a.npz", tmp_path / "a.h5"
     unit = ("--positions-unit", "m")
     np.savez(archive, frames=scan.frames, positions=scan.positions)
-    not_taken(take_in(archive, out, *unit), "--energy-kev", "--distance-m", "--pitch-m")
+    not_taken(take_in(archive, out, *unit), "--energy-kev", "--detector-distance-m", "--detector-pitch-m")
     not_taken(take_in(archive, out, *GEOMETRY), "--positions-unit", "between")
     not_taken(take_in(archive, out, *GEOMETRY, "--positions-unit", "parsec"), "not known")
     not_taken(take_in(archive, out, *GEOMETRY, *unit, "--key", "probe=nothing"), "nothing", "frames [36][32][32]")

@@ -193,7 +193,7 @@ def test_every_error_is_told_at_once(job_file):
     done = worker("run", job_file(job))
     assert done.returncode == REFUSED
     for pointer in ("/recon/iterations", "/recon/relaxation", "/recon/nonsense", "/priority"):
-        assert sum(line.startswith(pointer + ":") for line in done.stderr.splitlines()) == 1
+        assert sum(line.startswith(f"xptycho run: {pointer}:") for line in done.stderr.splitlines()) == 1
 
 
 def test_refusal_as_json_is_a_problem_document(job_file):
