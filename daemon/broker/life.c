@@ -191,6 +191,7 @@ typedef struct commit {
     xpd_store_done then; /* or NULL */
     void *context;
     bool again; /* tried a second time, in the room that the ballast left */
+    bool ends;  /* what is written says that the job has ended */
 } commit;
 
 static void retry_commits(void *context)
@@ -233,12 +234,13 @@ static void committed(void *context, xpd_store_result result)
 
     if (result == XPD_STORE_OK) {
         b->state_full = false;
-        if (c->job->end_due && !c->job->dirty)
+        if (c->ends && c->job->end_due && !c->job->dirty) /* an earlier move does not count */
             end_events(b, c->job);
     } else if (result == XPD_STORE_FULL) {
         bool had_ballast = xpd_state_full(b, c->job->id);
         if (c->then && !c->again && b->ballast_given) { /* somebody waits for the answer */
             c->again = true;
+            c->ends = c->job->end_due;
             xpd_store_put(b->store, xpd_job_row(c->job), committed, c);
             return;
         }
@@ -275,7 +277,7 @@ void xpd_job_persist_then(xpd_broker *b, xpd_job *job, xpd_store_done then, void
             then(context, XPD_STORE_FULL);
         return;
     }
-    *c = (commit){b, xpd_job_ref(job), then, context, false};
+    *c = (commit){b, xpd_job_ref(job), then, context, false, job->end_due};
     xpd_store_put(b->store, xpd_job_row(job), committed, c);
 }
 
