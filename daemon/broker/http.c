@@ -23,10 +23,12 @@
 
 #define HEAD_MS 10000
 #define BODY_MS 30000
+#define YOUNG_MS 500
 #define ANSWER_MS 30000 /* to read it, event streams and results apart */
 #define IDLE_MS 60000
 #define STALLED_S 60u /* without a byte in either direction, by the library */
 #define CONNECTION_MEMORY (16 * 1024)
+#define SEND_BUFFER (64 * 1024) /* of a socket; a result gets more */
 #define ADMIN_CONNECTIONS 32
 #define CONNECTIONS_SPARE 64 /* beyond our limit, so that there is somebody to say 503 to */
 
@@ -77,12 +79,17 @@ static void close_early(connection *c, xpd_dropped why)
 
 /* Makes room: of those that ask nothing, have not yet asked, or take their time to read what
  * anybody may ask, who has done so for longest.  One who comes with a whole request is here for
- * milliseconds, so those who do not, however many they are, make room for each other. */
+ * milliseconds, so those who do not, however many they are, make room for each other.  The young
+ * are spared while there is somebody to say 503 to: they are about to ask. */
 static void make_room(listener *l)
 {
     connection *oldest = NULL;
+    bool crowded = l->open > limit_of(l) + CONNECTIONS_SPARE / 2;
+    int64_t now = xpd_now_ms();
+
     for (connection *c = l->http->connections; c; c = c->next) {
         if (c->listener == l && c->fd >= 0 && (c->phase != ANSWER || (c->bounded && !c->known)) &&
+            (crowded || now - c->since_ms > YOUNG_MS) &&
             (!oldest || c->since_ms <= oldest->since_ms))
             oldest = c;
     }
@@ -91,6 +98,16 @@ static void make_room(listener *l)
         oldest->fd = -1; /* it counts no more */
         l->open--;
     }
+}
+
+/* Over loopback the kernel would take 4 MB for one who does not read: twenty minutes of events
+ * before that is seen, and gigabytes for a thousand of them. */
+static void limit_buffer(int fd)
+{
+    int bytes = SEND_BUFFER;
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) != 0)
+        xpd_log(XPD_LOG_WARNING, NULL, "the buffer of a connection cannot be limited: %s",
+                strerror(errno));
 }
 
 static void connection_changed(void *context, struct MHD_Connection *c, void **socket_context,
@@ -109,6 +126,7 @@ static void connection_changed(void *context, struct MHD_Connection *c, void **s
             make_room(l);
         conn->listener = l;
         conn->fd = info->connect_fd;
+        limit_buffer(conn->fd);
         conn->fresh = true;
         conn->since_ms = xpd_now_ms();
         conn->next = l->http->connections;

@@ -20,7 +20,7 @@
 #include <sys/resource.h>
 
 #define PROBES_MAX 16      /* that count */
-#define PROBE_SLOW_MS 1000 /* counts no more */
+#define PROBE_SLOW_MS 3000 /* counts no more */
 #define PROBE_NICE 5
 
 struct xpd_reading {

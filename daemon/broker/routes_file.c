@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -104,6 +105,16 @@ void xpd_reply_beyond(xpd_request *r, int64_t size)
                       headers);
 }
 
+/* As much as the system allows: connections begin with little. */
+static void widen(struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    int bytes = 4 << 20;
+    if (info && setsockopt(info->connect_fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) != 0)
+        xpd_log(XPD_LOG_DEBUG, NULL, "the buffer of a download stays small: %s", strerror(errno));
+}
+
 void xpd_get_result_data(xpd_request *r)
 {
     struct stat st;
@@ -149,6 +160,7 @@ void xpd_get_result_data(xpd_request *r)
         return;
     }
     r->large = true;
+    widen(r->connection);
     snprintf(name, sizeof name, "attachment; filename=\"%s.h5\"", r->job->id);
     xpd_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/x-hdf5");
     xpd_header(response, MHD_HTTP_HEADER_CONTENT_DISPOSITION, name);

