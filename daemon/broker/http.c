@@ -359,6 +359,16 @@ static size_t leave_encoded(void *context, struct MHD_Connection *c, char *text)
     return strlen(text);
 }
 
+/* Where the library finds its own descriptors spoilt it would abort.  The state is on disk, so a
+ * plain exit, upon which the service is started again, is all there is to do. */
+static void library_gave_up(void *context, const char *file, unsigned line, const char *reason)
+{
+    (void)context;
+    xpd_log(XPD_LOG_ERROR, NULL, "the HTTP library gave up at %s:%u: %s; the service restarts", file,
+            line, reason ? reason : "");
+    _exit(EXIT_FAILURE);
+}
+
 static void library_log(void *context, const char *format, va_list arguments)
 {
     char text[512];
@@ -429,6 +439,7 @@ bool xpd_http_open(xpd_http **out, xpd_broker *b, xpd_error *err)
     if (!http)
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
     http->b = b;
+    MHD_set_panic_func(library_gave_up, NULL);
     xpd_passed passed = xpd_listen_passed();
     http->own_unix = passed.api < 0;
     http->own_admin = passed.admin < 0;
