@@ -1,0 +1,26 @@
+"""The n-th system call or allocation fails, in start, submit, stream, cancel and stop; test 6 of docs/testing.md.
+
+A few n, drawn anew for each state of the sources by their number; tests/soak/06_torture.py does them all, on a sanitized build.
+"""
+
+import random
+
+import pytest
+
+import faults
+import torture
+
+pytestmark = pytest.mark.skipif(faults.available() is not None, reason=str(faults.available()))
+ROUNDS = 5
+
+
+@pytest.mark.parametrize("program", ["xptychod", "xptycho-worker"])
+def test_a_call_that_fails_crashes_nothing_and_loses_nothing(tmp_path, scan_file, program):
+    worker = program == "xptycho-worker"
+    calls = torture.count(tmp_path / "count", scan_file, worker)
+    chance = random.Random(6)
+    for kind, error in (("any", "EIO"), ("alloc", "ENOMEM")):
+        assert calls[kind] > 100
+        for k in range(ROUNDS):
+            n = chance.randint(1 + calls[kind] * k // ROUNDS, calls[kind] * (k + 1) // ROUNDS)
+            torture.torture(tmp_path / f"{kind}{n}", scan_file, f"{kind}:{n}:{error}:in={program}", worker)

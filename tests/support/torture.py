@@ -1,0 +1,144 @@
+"""Test 6: the n-th system call or allocation of the broker or a worker fails, in start, submit, stream, cancel and stop.
+
+Shared by tests/integration/test_torture.py and tests/soak/06_torture.py.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+
+import faults
+import xptychod
+
+SANITIZER = re.compile(r"(ERROR: \w*Sanitizer|runtime error:|LeakSanitizer)[^\n]*")
+DEADLINE_S = 40
+LOST = (OSError, EOFError, ValueError, AssertionError)  # whatever a client sees of a service that is told to fail
+
+
+class Faulty(faults.FaultyDaemon):
+    """`worker` False: with the worker that follows a script, which is quick and is not the one under test."""
+
+    def __init__(self, folder, worker):
+        super().__init__(folder, *([] if worker else ["--worker-program", faults.FAKE_WORKER]), "--cancel-grace-s", "5", "--drain-s", "5")
+        (self.folder / "script.json").parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / "script.json").write_text(json.dumps({"seconds": 0.005}))
+
+    def spawn(self):
+        os.environ["XP_FAKE_WORKER"] = str(self.folder / "script.json")
+        return super().spawn()
+
+    def process_of(self, name):
+        return True  # a worker may come and go, and be a script
+
+
+def quietly(call):
+    try:
+        return call()
+    except LOST:
+        return None
+
+
+def scenario(daemon, scan_file):
+    """Everything once; returns the jobs that were acknowledged."""
+    known = []
+
+    def submit(iterations, name):
+        answer = daemon.api.post("/v1/jobs", {"scan": {"path": scan_file}, "recon": {"iterations": iterations}, "name": name,
+                                              "checkpoint_every_s": 0, "preview_every_s": 0.1})
+        if answer.status == 201:
+            known.append(answer.json()["id"])
+            return known[-1]
+        assert answer.status in (503, 507, 500), answer
+        return None
+
+    def watch(job_id, most):
+        with daemon.api.stream(job_id, accept="text/event-stream", deadline_s=10) as stream:
+            for count, _ in enumerate(stream):
+                if count > most:
+                    break
+
+    api = daemon.api
+    api.timeout = 10
+    first = quietly(lambda: submit(4, "short"))
+    second = quietly(lambda: submit(100000, "long"))
+    if first:
+        quietly(lambda: watch(first, 1000))
+        quietly(lambda: daemon.api.get(f"/v1/jobs/{first}/result"))
+    if second:
+        quietly(lambda: watch(second, 6))
+        quietly(lambda: daemon.api.post(f"/v1/jobs/{second}/cancel"))
+        quietly(lambda: watch(second, 1000))
+    for path in ("/v1/jobs", "/v1/queue", "/v1/limits", "/v1/devices", "/readyz"):
+        quietly(lambda path=path: daemon.api.get(path))
+    return known
+
+
+def stop(daemon):
+    """SIGTERM; the exit status, or "hung"."""
+    if daemon.process.poll() is None:
+        daemon.process.send_signal(signal.SIGTERM)
+    try:
+        return daemon.ended(DEADLINE_S)
+    except Exception:  # noqa: BLE001, it is judged by the caller
+        daemon.process.kill()
+        return "hung"
+
+
+def torture(folder, scan_file, fault, worker=False):
+    """One round; says how the service ended: its exit status.  What must not be is an AssertionError."""
+    daemon = Faulty(folder, worker)
+    daemon.fault = fault
+    try:
+        return _torture(daemon, scan_file)
+    except Exception as error:
+        raise AssertionError(f"{fault}: {type(error).__name__}: {error}\n{daemon.log_tail(60)}") from error
+    finally:
+        daemon.clean_up()
+        shutil.rmtree(daemon.folder, ignore_errors=True)
+
+
+def _torture(daemon, scan_file):
+    known = []
+    try:
+        daemon.start()
+        known = scenario(daemon, scan_file)
+    except AssertionError:
+        pass  # it did not start
+    status = stop(daemon)
+    text = daemon.log.read_text(errors="replace")
+    found = SANITIZER.search(text)
+    assert not found, found.group(0)
+    assert status in (0, 1, 78), f"the broker ended with {status}"
+    if daemon.fault == "":
+        return status
+    daemon.fault = ""
+    daemon.start()
+    for job_id in known:
+        daemon.api.post(f"/v1/jobs/{job_id}/cancel")  # a wish that was lost, or a job that is over
+        done = daemon.api.finish(job_id)
+        assert done["state"] in ("succeeded", "failed", "cancelled"), done
+        assert [e["type"] for e in daemon.api.events(job_id)].count("end") == 1
+    daemon.stop()
+    connection = sqlite3.connect(daemon.state / "queue.db")
+    assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
+    connection.close()
+    found = SANITIZER.search(daemon.log.read_text(errors="replace"))
+    assert not found, found.group(0)
+    return status
+
+
+def count(folder, scan_file, worker=False):
+    """Calls of an undisturbed round: {"any": n, "alloc": n} of the program under test."""
+    daemon = Faulty(folder, worker)
+    try:
+        assert _torture(daemon, scan_file) == 0, daemon.log_tail()
+        name = "xptycho-worker" if worker else "xptychod"
+        lines = [line.split() for line in daemon.counts.read_text().splitlines()]
+        return {key: max(int(v) for line in lines if line[0] == name for k, _, v in [part.partition("=") for part in line[2:]] if k == key)
+                for key in ("any", "alloc")}
+    finally:
+        daemon.clean_up()
+        shutil.rmtree(daemon.folder, ignore_errors=True)
