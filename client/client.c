@@ -165,7 +165,7 @@ static xpc_status call(xpc_client *client, const xpc_request *request, json_t **
 
 static xpc_status get(xpc_client *client, const char *path, json_t **out, xpc_error *err)
 {
-    xpc_request request = {"GET", path, JSON_TYPES, NULL, NULL, -1, client->timeout_ms};
+    xpc_request request = {"GET", path, JSON_TYPES, NULL, NULL, -1, client->timeout_ms, NULL};
     return call(client, &request, out, err);
 }
 
@@ -175,7 +175,7 @@ static xpc_status create(xpc_client *client, const char *path, const json_t *bod
                          json_t **out, xpc_error *err)
 {
     char fresh[XPC_KEY_SIZE];
-    xpc_request request = {"POST", path, JSON_TYPES, body, key, -1, client->timeout_ms};
+    xpc_request request = {"POST", path, JSON_TYPES, body, key, -1, client->timeout_ms, NULL};
     xpc_error last;
     int64_t end = 0;
     int pause = RETRY_FIRST_MS;
@@ -221,7 +221,7 @@ xpc_status xpc_submit(xpc_client *client, const json_t *job, const char *key, js
 xpc_status xpc_dry_run(xpc_client *client, const json_t *job, json_t **out, xpc_error *err)
 {
     xpc_request request = {"POST", "/v1/jobs?dry_run=true", JSON_TYPES, job, NULL,
-                           -1,     client->timeout_ms};
+                           -1,     client->timeout_ms,       NULL};
     return call(client, &request, out, err);
 }
 
@@ -281,21 +281,52 @@ xpc_status xpc_result(xpc_client *client, const char *id, json_t **out, xpc_erro
     return get_of_job(client, id, "/result", out, err);
 }
 
-xpc_status xpc_cancel(xpc_client *client, const char *id, json_t **out, xpc_error *err)
+/* A verb of a job that takes no body and may be repeated. */
+static xpc_status post_to_job(xpc_client *client, const char *id, const char *verb, json_t **out,
+                              xpc_error *err)
 {
     char path[128];
-    xpc_request request = {"POST", path, JSON_TYPES, NULL, NULL, -1, client->timeout_ms};
+    xpc_request request = {"POST", path, JSON_TYPES, NULL, NULL, -1, client->timeout_ms, NULL};
 
     *out = NULL;
-    if (job_path(path, sizeof(path), id, "/cancel", err) != XPC_OK)
+    if (job_path(path, sizeof(path), id, verb, err) != XPC_OK)
         return XPC_INVALID;
+    return call(client, &request, out, err);
+}
+
+xpc_status xpc_cancel(xpc_client *client, const char *id, json_t **out, xpc_error *err)
+{
+    return post_to_job(client, id, "/cancel", out, err);
+}
+
+xpc_status xpc_hold(xpc_client *client, const char *id, json_t **out, xpc_error *err)
+{
+    return post_to_job(client, id, "/hold", out, err);
+}
+
+xpc_status xpc_release(xpc_client *client, const char *id, json_t **out, xpc_error *err)
+{
+    return post_to_job(client, id, "/release", out, err);
+}
+
+xpc_status xpc_change(xpc_client *client, const char *id, int64_t rev, const json_t *patch,
+                      json_t **out, xpc_error *err)
+{
+    char path[128], tag[64] = "*";
+    xpc_request request = {"PATCH", path, JSON_TYPES, patch, NULL, -1, client->timeout_ms, tag};
+
+    *out = NULL;
+    if (job_path(path, sizeof(path), id, "", err) != XPC_OK)
+        return XPC_INVALID;
+    if (rev > 0)
+        (void)snprintf(tag, sizeof(tag), "\"%s-%lld\"", id, (long long)rev);
     return call(client, &request, out, err);
 }
 
 xpc_status xpc_delete(xpc_client *client, const char *id, xpc_error *err)
 {
     char path[128];
-    xpc_request request = {"DELETE", path, JSON_TYPES, NULL, NULL, -1, client->timeout_ms};
+    xpc_request request = {"DELETE", path, JSON_TYPES, NULL, NULL, -1, client->timeout_ms, NULL};
 
     if (job_path(path, sizeof(path), id, "", err) != XPC_OK)
         return XPC_INVALID;
@@ -328,11 +359,34 @@ xpc_status xpc_daemon_version(xpc_client *client, json_t **out, xpc_error *err)
     return get(client, "/v1/version", out, err);
 }
 
+xpc_status xpc_session_link(xpc_client *client, const json_t *wish, json_t **out, xpc_error *err)
+{
+    xpc_request request = {"POST", "/v1/session/link", JSON_TYPES, wish, NULL,
+                           -1,     client->timeout_ms, NULL};
+    return call(client, &request, out, err);
+}
+
+xpc_status xpc_sessions(xpc_client *client, json_t **out, xpc_error *err)
+{
+    return get(client, "/v1/sessions", out, err);
+}
+
+xpc_status xpc_session_end(xpc_client *client, const char *id, xpc_error *err)
+{
+    char path[128];
+    xpc_request request = {"DELETE", path, JSON_TYPES, NULL, NULL, -1, client->timeout_ms, NULL};
+
+    if (!xpp_job_id_valid(id))
+        return xpc_fail(err, XPC_INVALID, "'%.60s' is no id of a session", id);
+    (void)snprintf(path, sizeof(path), "/v1/sessions/%s", id);
+    return call(client, &request, NULL, err);
+}
+
 xpc_status xpc_admin(xpc_client *client, const char *what, json_t **out, xpc_error *err)
 {
     char path[128];
     int n = snprintf(path, sizeof(path), "/admin/%s", what);
-    xpc_request request = {"POST", path, JSON_TYPES, NULL, NULL, -1, client->timeout_ms};
+    xpc_request request = {"POST", path, JSON_TYPES, NULL, NULL, -1, client->timeout_ms, NULL};
 
     if (n < 0 || (size_t)n >= sizeof(path))
         return xpc_fail(err, XPC_INVALID, "'%.60s...' is too long", what);
@@ -367,7 +421,7 @@ static xpc_status fetch(xpc_client *client, const char *request_path, const char
                         const xpc_target *target, xpc_error *err)
 {
     xpc_status st = XPC_OK;
-    xpc_request request = {"GET", request_path, accept, NULL, NULL, target->fd, 0};
+    xpc_request request = {"GET", request_path, accept, NULL, NULL, target->fd, 0, NULL};
     xpc_response response = {0};
     char *part = NULL;
     int fd = -1;

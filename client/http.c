@@ -231,6 +231,7 @@ xpc_status xpc_http_send(CURL *curl, const xpc_place *place, const xpc_request *
     XPC_TRY(xpc_http_prepare(curl, place, request->path, &headers, err));
     XPC_TRY(set_body(curl, request, &headers, &text, err));
     if (!xpc_header_add(&headers, "Accept", request->accept) ||
+        (request->match && !xpc_header_add(&headers, "If-Match", request->match)) ||
         (request->key && !xpc_header_add(&headers, "Idempotency-Key", request->key))) {
         st = xpc_fail(err, XPC_NO_MEMORY, "memory is exhausted");
         goto done;

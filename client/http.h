@@ -19,13 +19,14 @@ bool xpc_buffer_add(xpc_buffer *buffer, const char *data, size_t length, size_t 
 void xpc_buffer_release(xpc_buffer *buffer);
 
 typedef struct xpc_request {
-    const char *method; /* "GET", "POST", "DELETE" */
+    const char *method; /* "GET", "POST", "PATCH", "DELETE" */
     const char *path;   /* "/v1/jobs?limit=5" */
     const char *accept;
     const json_t *body; /* NULL = none */
     const char *key;    /* Idempotency-Key, or NULL */
     int fd;             /* the body of a 2xx answer goes there; -1 = it is kept */
     int timeout_ms;     /* of the whole exchange; 0 = none, but a stall of 60 s ends it */
+    const char *match;  /* If-Match, or NULL */
 } xpc_request;
 
 typedef struct xpc_response {

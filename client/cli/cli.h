@@ -36,6 +36,9 @@ typedef enum cli_kind {
     CLI_WORDS     /* with commas between */
 } cli_kind;
 
+/* help of an option that is another name of one before; the help leaves it out */
+#define CLI_OTHER_NAME ""
+
 typedef struct cli_option {
     const char *name; /* without the dashes; NULL ends a table */
     char letter;      /* 0 = none */
@@ -102,7 +105,8 @@ int cli_job_fill(json_t *doc, const cli_args *args);
 int cli_job_labels(json_t *doc, const cli_args *args);
 /* Makes the paths of a job document absolute, seen from the current folder. */
 bool cli_job_paths(json_t *doc, char *why, size_t why_size);
-/* An absolute path without "." and ".." (malloc'd); NULL when memory is exhausted. */
+/* An absolute path (malloc'd) without "." and, where this file system knows where they lead, without
+ * ".."; NULL when memory is exhausted. */
 char *cli_path_absolute(const char *folder, const char *path);
 /* A whole file or stdin ("-") as JSON; NULL: reported, *exit is set. */
 json_t *cli_job_load(const char *path, int *exit);
@@ -188,5 +192,9 @@ int cmd_queue(const cli_args *args);
 int cmd_devices(const cli_args *args);
 int cmd_version(const cli_args *args);
 int cmd_admin(const cli_args *args);
+int cmd_hold(const cli_args *args);
+int cmd_release(const cli_args *args);
+int cmd_set(const cli_args *args);
+int cmd_dashboard(const cli_args *args);
 
 #endif

@@ -1,4 +1,4 @@
-/* xptycho watch, show, cancel, delete, log: one job by its id. */
+/* xptycho watch, show, cancel, hold, release, set, delete, log: one job by its id. */
 #include "cli.h"
 
 #include <stdlib.h>
@@ -82,6 +82,7 @@ static void put_job(const json_t *job)
     }
     (void)snprintf(text, sizeof(text), "%lld",
                    (long long)json_integer_value(json_object_get(job, "priority")));
+    field("class", cli_member(job, "class"));
     field("priority", text);
     if (json_is_integer(json_object_get(job, "queue_position"))) {
         (void)snprintf(text, sizeof(text), "%lld",
@@ -156,6 +157,108 @@ int cmd_cancel(const cli_args *args)
                 json_is_true(json_object_get(job, "terminal"))
                     ? cli_member(job, "state")
                     : "will be cancelled within an iteration");
+    json_decref(job);
+    free(id);
+    xpc_close(client);
+    return code;
+}
+
+static int hold_or_release(const cli_args *args,
+                           xpc_status (*verb)(xpc_client *, const char *, json_t **, xpc_error *))
+{
+    xpc_client *client;
+    xpc_error err;
+    json_t *job = NULL;
+    char *id;
+    int code = begin(args, &client, &id);
+
+    if (code == CLI_OK && verb(client, id, &job, &err) != XPC_OK)
+        code = cli_report(args, client, &err);
+    else if (code == CLI_OK && cli_args_flag(args, "json"))
+        code = cli_put_json(job);
+    else if (code == CLI_OK)
+        fprintf(stdout, "%s is %s\n", id, cli_member(job, "state"));
+    json_decref(job);
+    free(id);
+    xpc_close(client);
+    return code;
+}
+
+int cmd_hold(const cli_args *args)
+{
+    return hold_or_release(args, xpc_hold);
+}
+
+int cmd_release(const cli_args *args)
+{
+    return hold_or_release(args, xpc_release);
+}
+
+/* The merge patch that the options ask for; CLI_OK, or reported. */
+static int read_changes(json_t *patch, const cli_args *args)
+{
+    int i, code = cli_job_labels(patch, args);
+
+    if (code == CLI_OK)
+        code = cli_job_fill(patch, args);
+    for (i = 0; code == CLI_OK && i < args->count; i++) {
+        json_t *labels = json_object_get(patch, "labels");
+
+        if (strcmp(args->options[i]->name, "remove-label") != 0)
+            continue;
+        if (!labels) {
+            labels = json_object();
+            (void)json_object_set_new(patch, "labels", labels);
+        }
+        if (json_object_set_new(labels, args->values[i], json_null()) != 0)
+            code = cli_usage(args->command, "--remove-label: '%.60s' is not UTF-8 text",
+                             args->values[i]);
+    }
+    if (code == CLI_OK && json_object_size(patch) == 0)
+        code = cli_usage(args->command, "what is to change? give --priority, --class, --label or "
+                                        "--remove-label");
+    return code;
+}
+
+/* Asked for anew where the job has changed between: what was asked for does not depend on that. */
+static xpc_status change(xpc_client *client, const char *id, const json_t *patch, json_t **job,
+                         xpc_error *err)
+{
+    xpc_status st = XPC_OK;
+    int tries;
+
+    for (tries = 0; tries < 5; tries++) {
+        json_t *before = NULL;
+
+        st = xpc_show(client, id, &before, err);
+        if (st == XPC_OK)
+            st = xpc_change(client, id, json_integer_value(json_object_get(before, "rev")), patch,
+                            job, err);
+        json_decref(before);
+        if (st != XPC_REFUSED || err->http_status != 412)
+            return st;
+    }
+    return st;
+}
+
+int cmd_set(const cli_args *args)
+{
+    xpc_client *client = NULL;
+    xpc_error err;
+    json_t *job = NULL, *patch = json_object();
+    char *id = NULL;
+    int code = read_changes(patch, args);
+
+    if (code == CLI_OK)
+        code = begin(args, &client, &id);
+    if (code == CLI_OK && change(client, id, patch, &job, &err) != XPC_OK)
+        code = cli_report(args, client, &err);
+    else if (code == CLI_OK && cli_args_flag(args, "json"))
+        code = cli_put_json(job);
+    else if (code == CLI_OK)
+        fprintf(stdout, "%s: class %s, priority %lld\n", id, cli_member(job, "class"),
+                (long long)json_integer_value(json_object_get(job, "priority")));
+    json_decref(patch);
     json_decref(job);
     free(id);
     xpc_close(client);

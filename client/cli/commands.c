@@ -20,6 +20,7 @@ const cli_option cli_common_options[] = {
 /* Description, default and range come from the schema unless stated here. */
 const cli_option cli_job_options[] = {
     {"name", 'N', CLI_TEXT, "TEXT", "name", NULL},
+    {"class", 0, CLI_TEXT, "CLASS", "class", NULL},
     {"priority", 'p', CLI_INTEGER, "N", "priority", NULL},
     {"output", 'o', CLI_PATH, "FILE", "output.path", NULL},
     {"overwrite", 0, CLI_FLAG, NULL, "output.overwrite", NULL},
@@ -28,6 +29,8 @@ const cli_option cli_job_options[] = {
     {"wavelength-m", 0, CLI_NUMBER, "M", "scan.geometry.wavelength_m", NULL},
     {"detector-distance-m", 0, CLI_NUMBER, "M", "scan.geometry.detector_distance_m", NULL},
     {"detector-pitch-m", 0, CLI_NUMBER, "M", "scan.geometry.detector_pitch_m", NULL},
+    {"distance-m", 0, CLI_NUMBER, "M", "scan.geometry.detector_distance_m", CLI_OTHER_NAME},
+    {"pitch-m", 0, CLI_NUMBER, "M", "scan.geometry.detector_pitch_m", CLI_OTHER_NAME},
     {"saturation", 0, CLI_NUMBER, "COUNTS", "scan.saturation", NULL},
     {"probe-modes", 'm', CLI_INTEGER, "K", "model.probe_modes", NULL},
     {"probe", 0, CLI_REF, "PATH[:DATASET]", "probe", NULL},
@@ -109,6 +112,23 @@ static const cli_option watch_options[] = {
     {"wait", 0, CLI_FLAG, NULL, NULL, "print nothing but the last line"}, {0}};
 static const cli_option cancel_options[] = {
     {"wait", 0, CLI_FLAG, NULL, NULL, "return when the job has ended (default: at once)"}, {0}};
+static const cli_option set_options[] = {
+    {"priority", 'p', CLI_INTEGER, "N", "priority", "higher starts first within a class"},
+    {"class", 0, CLI_TEXT, "CLASS", "class",
+     "classes start in this order; a job rises one class for every half hour that it waits, but "
+     "never into live"},
+    {"label", 'l', CLI_TEXT, "KEY=VALUE", NULL, "a label to add or to replace; may be repeated"},
+    {"remove-label", 0, CLI_TEXT, "KEY", NULL, "a label to take away; may be repeated"},
+    {0}};
+static const cli_option dashboard_options[] = {
+    {"scope", 0, CLI_TEXT, "SCOPE", NULL,
+     "what the browser may: read (see jobs), submit (make, change, cancel and delete them too) or "
+     "admin; at most what you may (default read)"},
+    {"valid-s", 0, CLI_INTEGER, "S", NULL,
+     "seconds in which the link may be opened (default 60; from 1 to 3600)"},
+    {"list", 0, CLI_FLAG, NULL, NULL, "show your sessions and the links that were not used"},
+    {"revoke", 0, CLI_TEXT, "ID", NULL, "end a session or link of the list"},
+    {0}};
 static const cli_option list_options[] = {
     {"state", 0, CLI_TEXT, "STATE", NULL,
      "only jobs in this state: queued, starting, running, succeeded, failed or cancelled (default: "
@@ -232,6 +252,38 @@ const cli_command cli_commands[] = {
      1,
      cmd_cancel,
      NULL},
+    {"hold",
+     "[OPTION...] ID",
+     "Keep a waiting job from starting",
+     "It keeps its place. 'xptycho release' lets it go. A job that runs already cannot be held.",
+     "  xptycho hold 01KG7Q3N6W8Y2M4T6V8X0Z1A3C",
+     {NULL},
+     1,
+     1,
+     cmd_hold,
+     NULL},
+    {"release",
+     "[OPTION...] ID",
+     "Let a held job start",
+     NULL,
+     "  xptycho release 01KG7Q3N6W8Y2M4T6V8X0Z1A3C",
+     {NULL},
+     1,
+     1,
+     cmd_release,
+     NULL},
+    {"set",
+     "[OPTION...] ID",
+     "Change priority, class or labels of a job",
+     "Priority and class decide when a job starts, so they count while it waits. What a job computes "
+     "is never changed: 'xptycho rerun' makes a new job with other settings.",
+     "  xptycho set 01KG7Q3N6W8Y2M4T6V8X0Z1A3C --priority 20\n"
+     "  xptycho set 01KG7Q3N6W8Y2M4T6V8X0Z1A3C --class batch --label reviewed=yes",
+     {set_options},
+     1,
+     1,
+     cmd_set,
+     NULL},
     {"delete",
      "[OPTION...] ID",
      "Delete the record of a job that has ended",
@@ -303,6 +355,21 @@ const cli_command cli_commands[] = {
      0,
      0,
      cmd_devices,
+     NULL},
+    {"dashboard",
+     "[OPTION...]",
+     "Print a link that opens the daemon in a browser",
+     "The link works once and for a minute; the browser then has a session that ends after 12 hours "
+     "or as the service is set up. It may see what you may see and, without --scope, change nothing. "
+     "Where the daemon is on another machine, use the link with its name, or make "
+     "'ssh -L 8270:127.0.0.1:8270 MACHINE' and open the one with 127.0.0.1.",
+     "  xptycho dashboard\n"
+     "  xptycho dashboard --scope submit\n"
+     "  xptycho dashboard --list",
+     {dashboard_options},
+     0,
+     0,
+     cmd_dashboard,
      NULL},
     {"admin",
      "[OPTION...] drain|undrain|reload|dump|db-check|tokens new NAME",

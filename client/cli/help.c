@@ -39,10 +39,10 @@ static const char *join(const char *text)
 }
 
 /* " (default 100; from 1 to 100000)" */
-static void limits(char *out, size_t size, const json_t *node)
+static void limits(char *out, size_t size, const json_t *node, bool defaults)
 {
     const json_t *values = json_object_get(node, "enum"),
-                 *initial = json_object_get(node, "default");
+                 *initial = defaults ? json_object_get(node, "default") : NULL;
     char text[512] = "";
     size_t i;
 
@@ -80,7 +80,7 @@ static void option_line(FILE *out, const cli_option *o, json_t **schema)
     if (!help)
         help = json_string_value(json_object_get(node, "description"));
     if (node)
-        limits(range, sizeof(range), node);
+        limits(range, sizeof(range), node, !o->help); /* a text of its own says it where it holds */
     (void)snprintf(text, sizeof(text), "%s%s", help ? help : "", range);
     fprintf(out, "%-*s", LEFT, left);
     if (n >= LEFT)
@@ -94,7 +94,8 @@ static void option_lines(FILE *out, const char *head, const cli_option *table, j
 
     fprintf(out, "\n%s:\n", head);
     for (o = table; o->name; o++)
-        option_line(out, o, schema);
+        if (!o->help || o->help[0])
+            option_line(out, o, schema);
 }
 
 static void exit_codes(FILE *out)

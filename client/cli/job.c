@@ -236,37 +236,64 @@ int cli_job_labels(json_t *doc, const cli_args *args)
 
 /* ---------------------------------------------------------------------------------- paths */
 
-char *cli_path_absolute(const char *folder, const char *path)
+/* The path up to its last ".." as the file system resolves it, links included, and the rest; NULL
+ * where there is no such folder here.  What the text says is not where it leads after a link. */
+static char *without_parents(const char *path)
 {
-    size_t size = strlen(folder) + strlen(path) + 3, used = 0;
-    char *joined = malloc(size), *out = malloc(size), *p;
+    char *head = strdup(path), *at = head, *last = NULL, *real = NULL, *out = NULL;
 
-    if (!joined || !out) {
-        free(joined);
-        free(out);
-        return NULL;
+    while (head && (at = strstr(at, "/.."))) {
+        if (at[3] == '/' || at[3] == '\0')
+            last = at + 3;
+        at += 3;
     }
-    (void)snprintf(joined, size, "%s/%s", path[0] == '/' ? "" : folder, path);
-    for (p = joined; *p;) {
+    if (last) {
+        const char *rest = path + (last - head);
+        *last = '\0';
+        real = realpath(head, NULL);
+        if (real && asprintf(&out, "%s%s", strcmp(real, "/") == 0 && *rest ? "" : real, rest) < 0)
+            out = NULL;
+    }
+    free(real);
+    free(head);
+    return out;
+}
+
+/* Without doubled slashes and single dots. */
+static char *tidy(char *path)
+{
+    size_t used = 0;
+    char *p;
+
+    for (p = path; *p;) {
         size_t length;
 
         p += strspn(p, "/");
         length = strcspn(p, "/");
-        if (length == 2 && p[0] == '.' && p[1] == '.') {
-            while (used > 0 && out[--used] != '/')
-                continue;
-        } else if (length > 0 && !(length == 1 && p[0] == '.')) {
-            out[used++] = '/';
-            memcpy(out + used, p, length);
+        if (length > 0 && !(length == 1 && p[0] == '.')) {
+            path[used++] = '/';
+            memmove(path + used, p, length);
             used += length;
         }
         p += length;
     }
     if (used == 0)
-        out[used++] = '/';
-    out[used] = '\0';
+        path[used++] = '/';
+    path[used] = '\0';
+    return path;
+}
+
+char *cli_path_absolute(const char *folder, const char *path)
+{
+    char *joined = NULL, *resolved;
+
+    if (asprintf(&joined, "%s/%s", path[0] == '/' ? "" : folder, path) < 0)
+        return NULL;
+    resolved = without_parents(tidy(joined));
+    if (!resolved)
+        return joined;
     free(joined);
-    return out;
+    return resolved;
 }
 
 bool cli_job_paths(json_t *doc, char *why, size_t why_size)

@@ -75,6 +75,8 @@ static bool check_body(const xpd_request *r, xpd_error *err)
 
 static bool is_public(const xpd_request *r)
 {
+    if (r->segment_count == 0)
+        return true;
     return r->segment_count == 1 &&
            (strcmp(r->segments[0], "livez") == 0 || strcmp(r->segments[0], "readyz") == 0 ||
             strcmp(r->segments[0], "openapi.json") == 0 || strcmp(r->segments[0], "login") == 0);

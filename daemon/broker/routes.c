@@ -34,6 +34,7 @@ const xpd_route xpd_routes[] = {
     {"GET", "/v1/sessions", {NULL}, xpd_get_sessions, false},
     {"DELETE", "/v1/sessions/{session}", {NULL}, xpd_delete_session_by_id, true},
     {"GET", "/login", {"code"}, xpd_get_login, false},
+    {"GET", "/", {NULL}, xpd_get_home, false},
     {"GET", "/openapi.json", {NULL}, xpd_get_openapi, false},
     {"GET", "/livez", {NULL}, xpd_get_livez, false},
     {"GET", "/readyz", {NULL}, xpd_get_readyz, false},
@@ -74,6 +75,8 @@ static bool check_scope(xpd_request *r, const xpd_route *route)
 static bool matches(const char *pattern, const xpd_request *r, const char **id, const char **named)
 {
     int i = 0;
+    if (!pattern[1]) /* "/" */
+        return r->segment_count == 0;
     while (*pattern == '/') {
         pattern++;
         size_t length = strcspn(pattern, "/");

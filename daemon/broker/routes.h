@@ -60,6 +60,7 @@ void xpd_post_session(xpd_request *r);
 void xpd_delete_session(xpd_request *r);
 void xpd_post_session_link(xpd_request *r);
 void xpd_get_login(xpd_request *r);
+void xpd_get_home(xpd_request *r);
 void xpd_get_sessions(xpd_request *r);
 void xpd_delete_session_by_id(xpd_request *r);
 /* the administrator: admin.c; metrics.c */

@@ -273,6 +273,27 @@ void xpd_get_login(xpd_request *r)
     xpd_reply(r, MHD_HTTP_SEE_OTHER, response);
 }
 
+/* Says where things are; it holds nothing, so that a browser may get it before its cookie counts. */
+void xpd_get_home(xpd_request *r)
+{
+    static const char page[] =
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>xptycho</title></head>\n"
+        "<body><h1>xptycho</h1>\n<p>Documents of this service, as JSON:</p>\n<ul>\n"
+        "<li><a href=\"/v1/whoami\">who you are here</a></li>\n"
+        "<li><a href=\"/v1/queue\">what runs and what waits</a></li>\n"
+        "<li><a href=\"/v1/jobs\">your jobs</a>, each with its events, log, pictures and result</li>\n"
+        "<li><a href=\"/v1/devices\">devices</a></li>\n<li><a href=\"/v1/limits\">limits</a></li>\n"
+        "<li><a href=\"/v1/sessions\">your sessions</a></li>\n"
+        "<li><a href=\"/openapi.json\">the interface</a></li>\n</ul>\n"
+        "<p>Asked who you are? <code>xptycho dashboard</code> prints a link.</p></body></html>\n";
+    struct MHD_Response *response =
+        xpd_response_text(page, sizeof page - 1, true, "text/html; charset=utf-8");
+    xpd_header(response, "Content-Security-Policy",
+               "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+    xpd_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    xpd_reply(r, MHD_HTTP_OK, response);
+}
+
 /* ---------------------------------------------------------------------------------------- list */
 
 void xpd_get_sessions(xpd_request *r)

@@ -16,7 +16,7 @@ from fake_broker import JOB_ID, FakeBroker
 
 USAGE, REFUSED, FAILED, CANCELLED, UNREACHABLE, INTERRUPTED = 2, 3, 4, 5, 6, 130
 OWN = ("submit", "sweep", "watch", "list", "show", "cancel", "delete", "log", "rerun", "result", "preview", "queue", "devices",
-       "admin", "version")
+       "hold", "release", "set", "dashboard", "admin", "version")
 SIBLINGS = ("run", "simulate", "compare", "bench", "inspect", "import")
 
 
@@ -373,6 +373,42 @@ def test_delete_takes_an_ended_job_and_no_other(cli, scan_file, request):
     assert cli("show", job_id).returncode == REFUSED
     refused = cli("delete", request.getfixturevalue("endless"))
     assert refused.returncode == REFUSED and refused.stderr.startswith("xptycho: ")
+
+
+def test_a_job_that_waits_is_held_changed_and_released(cli, endless, scan_file):
+    job = cli("submit", scan_file, "-n", "1", "--label", "draft=yes").stdout.strip()
+    assert cli("hold", job).stdout == f"{job} is held\n"
+    answer = cli("set", job, "--priority", "20", "--label", "by=ada", "--remove-label", "draft")
+    assert (answer.returncode, answer.stdout) == (0, f"{job}: class normal, priority 20\n"), answer
+    document = json.loads(cli("show", job, "--json").stdout)
+    assert (document["state"], document["priority"], document["class"], document["labels"]) == ("held", 20, "normal", {"by": "ada"})
+    assert cli("release", job).stdout == f"{job} is queued\n"
+    for words, said in ((("set", job), "--priority"), (("set", job, "--priority", "x"), "whole number"), (("set", job, "--label", "x"), "KEY=VALUE")):
+        wrong = cli(*words)
+        assert wrong.returncode == USAGE and said in wrong.stderr, wrong
+    assert cli("set", job, "--priority", "101").returncode == REFUSED
+    refused = cli("hold", endless)
+    assert refused.returncode == REFUSED and "cancel" in refused.stderr, refused
+    assert cli("cancel", job, "--wait").returncode == 0
+    assert cli("release", job).returncode == REFUSED
+
+
+def test_a_link_for_a_browser_is_printed_listed_and_revoked(cli, shared_daemon):
+    made = cli("dashboard", "--scope", "submit")
+    assert made.returncode == 0 and made.stdout.startswith(shared_daemon.ready["http"] + "/login?code=") and "once" in made.stderr, made
+    listed = json.loads(cli("dashboard", "--list", "--json").stdout)["sessions"]
+    assert [s["kind"] for s in listed] == ["link"] and listed[0]["scopes"] == ["read", "submit"]
+    assert listed[0]["id"] in cli("dashboard", "--list").stdout
+    assert cli("dashboard", "--revoke", listed[0]["id"]).stdout == f"{listed[0]['id']} ended\n"
+    path = made.stdout.strip().removeprefix(shared_daemon.ready["http"])
+    assert xptychod.Api(shared_daemon.ready["http"]).get(path).status == 401
+    assert cli("dashboard", "--revoke", listed[0]["id"]).returncode == REFUSED
+    assert cli("dashboard", "--scope", "everything").returncode == REFUSED
+
+
+def test_other_names_of_an_option_are_taken(cli, scan_file):
+    answers = [json.loads(cli("submit", scan_file, name, "0.5", "--dry-run", "--json").stdout) for name in ("--detector-distance-m", "--distance-m")]
+    assert answers[0]["job"] == answers[1]["job"]
 
 
 def test_rerun_changes_what_it_is_told(cli, finished, scan_file):

@@ -89,6 +89,15 @@ def test_a_link_opens_a_session_once(shop):
     assert again.status == 401 and "used" in again.json()["detail"] and not again.headers["Set-Cookie"]
 
 
+def test_the_page_behind_the_link_is_bare_and_may_be_framed_by_nobody(shop):
+    answer = Browser(shop).send("GET", "/")
+    assert answer.status == 200 and answer.headers["Content-Type"].startswith("text/html") and "xptycho dashboard" in answer.text
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"] and "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    browser = Browser(shop).login(link(shop)["path"])
+    for path in re.findall(r'href="([^"]+)"', answer.text):
+        assert browser.send("GET", path).status == 200, path
+
+
 def test_through_a_proxy_the_cookie_is_for_tls_alone(shop):
     browser = Browser(shop, NAME, secure=True).login(link(shop)["path"])
     assert list(browser.cookies) == ["__Host-xptycho"]

@@ -129,6 +129,16 @@ XPC_MUST_CHECK xpc_status xpc_show(xpc_client *client, const char *id, json_t **
 /* Idempotent; the job as it is then.  A terminal job is unchanged. */
 XPC_MUST_CHECK xpc_status xpc_cancel(xpc_client *client, const char *id, json_t **out,
                                      xpc_error *err);
+/* Keeps a waiting job from starting, and lets it go; idempotent. */
+XPC_MUST_CHECK xpc_status xpc_hold(xpc_client *client, const char *id, json_t **out,
+                                   xpc_error *err);
+XPC_MUST_CHECK xpc_status xpc_release(xpc_client *client, const char *id, json_t **out,
+                                      xpc_error *err);
+/* A merge patch of what may change after submission (the schema Change), made for the job as it was
+ * at `rev`, the document's own: XPC_REFUSED with HTTP 412 where it has changed since.  rev 0 = as
+ * it is. */
+XPC_MUST_CHECK xpc_status xpc_change(xpc_client *client, const char *id, int64_t rev,
+                                     const json_t *patch, json_t **out, xpc_error *err);
 /* Removes the record of a terminal job. */
 XPC_MUST_CHECK xpc_status xpc_delete(xpc_client *client, const char *id, xpc_error *err);
 /* A new job of the same document; `changes` is a merge patch (RFC 7396) or NULL; key as in
@@ -140,6 +150,14 @@ XPC_MUST_CHECK xpc_status xpc_result(xpc_client *client, const char *id, json_t 
 XPC_MUST_CHECK xpc_status xpc_queue(xpc_client *client, json_t **out, xpc_error *err);
 XPC_MUST_CHECK xpc_status xpc_devices(xpc_client *client, json_t **out, xpc_error *err);
 XPC_MUST_CHECK xpc_status xpc_daemon_version(xpc_client *client, json_t **out, xpc_error *err);
+
+/* A link that opens a browser's session, once: {"urls": [...], ...}.  wish is {"scope",
+ * "valid_s"}, each of which may be missing, or NULL. */
+XPC_MUST_CHECK xpc_status xpc_session_link(xpc_client *client, const json_t *wish, json_t **out,
+                                           xpc_error *err);
+/* {"sessions": [...]}, links that were not used included. */
+XPC_MUST_CHECK xpc_status xpc_sessions(xpc_client *client, json_t **out, xpc_error *err);
+XPC_MUST_CHECK xpc_status xpc_session_end(xpc_client *client, const char *id, xpc_error *err);
 
 /* POSTs to /admin/WHAT, for instance "drain?finish=true"; the client was opened with `admin`. */
 XPC_MUST_CHECK xpc_status xpc_admin(xpc_client *client, const char *what, json_t **out,

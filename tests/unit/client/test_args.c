@@ -193,7 +193,7 @@ static void every_job_option_is_in_the_schema(void **state)
     for (o = cli_job_options; o->name; o++) {
         if (o->job && !cli_schema_find(&schema, o->job))
             fail_msg("--%s: the schema has no '%s'", o->name, o->job);
-        assert_true(o->job || o->help);
+        assert_true(o->job || (o->help && o->help[0]));
     }
     assert_null(cli_schema_find(&schema, "recon.iteration"));
     json_decref(schema);
@@ -219,6 +219,8 @@ static void help_tells_every_option_with_default_and_range(void **state)
         tables_of(c, tables);
         for (t = 0; tables[t]; t++)
             for (i = 0; i < table_size(tables[t]); i++) {
+                if (tables[t][i].help && !tables[t][i].help[0])
+                    continue; /* another name of one that is told */
                 (void)snprintf(wanted, sizeof(wanted), "--%s%s%s ", tables[t][i].name,
                                tables[t][i].value ? " " : "",
                                tables[t][i].value ? tables[t][i].value : "");

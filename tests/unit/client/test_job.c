@@ -2,7 +2,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -143,10 +145,13 @@ static void a_reference_is_a_path_and_maybe_a_dataset(void **state)
 static void paths_become_absolute(void **state)
 {
     static const char *const cases[][3] = {
-        {"/x/y", "a/b", "/x/y/a/b"}, {"/x/y", "./a", "/x/y/a"},      {"/x/y", "../a", "/x/a"},
-        {"/x", "../../a", "/a"},     {"/x/y", "/a//b/", "/a/b"},     {"/", "a", "/a"},
-        {"/x", "..", "/"},           {"/x", "a/./b/../c", "/x/a/c"}, {"/x", "...", "/x/..."},
+        {"/x/y", "a/b", "/x/y/a/b"},   {"/x/y", "./a", "/x/y/a"}, {"/usr/bin", "../a", "/usr/a"},
+        {"/usr", "../../a", "/a"},     {"/x/y", "/a//b/", "/a/b"}, {"/", "a", "/a"},
+        {"/usr", "..", "/"},           {"/usr", "bin/./../c", "/usr/c"},
+        {"/x", "...", "/x/..."},       {"/x", ".../b", "/x/.../b"},
+        {"/no/such", "../a", "/no/such/../a"}, /* left to who can see it */
     };
+    char folder[] = "/tmp/xptycho-paths-XXXXXX", text[4][128], *found;
     size_t i;
 
     (void)state;
@@ -155,6 +160,17 @@ static void paths_become_absolute(void **state)
         assert_string_equal(path, cases[i][2]);
         free(path);
     }
+    /* FOLDER/link leads to FOLDER/deep/inner: its parent is FOLDER/deep, not FOLDER */
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(text[0], sizeof(text[0]), "%s/deep", folder);
+    (void)snprintf(text[1], sizeof(text[1]), "%s/deep/inner", folder);
+    (void)snprintf(text[2], sizeof(text[2]), "%s/link", folder);
+    (void)snprintf(text[3], sizeof(text[3]), "%s/deep/scan.h5", folder);
+    assert_int_equal(mkdir(text[0], 0700) | mkdir(text[1], 0700) | symlink(text[1], text[2]), 0);
+    found = cli_path_absolute(text[2], "../scan.h5");
+    assert_string_equal(found, text[3]);
+    free(found);
+    assert_int_equal(unlink(text[2]) | rmdir(text[1]) | rmdir(text[0]) | rmdir(folder), 0);
 }
 
 static void every_path_of_a_job_becomes_absolute(void **state)
