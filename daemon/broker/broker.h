@@ -8,6 +8,7 @@
 #include "history.h"
 #include "loop.h"
 #include "metrics.h"
+#include "owners.h"
 #include "queue.h"
 #include "rate.h"
 #include "session.h"
@@ -56,16 +57,18 @@ typedef struct xpd_broker {
     xpd_table jobs;
     xpd_queue queue, held;
     xpd_history history;
-    bool dispatch_due; /* a job may be able to start */
-    bool explained;    /* the queue is in the order of starting, and each job knows why it waits */
-    int64_t dispatched_ms, explained_ms;
+    xpd_owners owners;
+    int64_t host_total, host_free; /* memory of this machine as a worker said last; 0 = not yet */
+    bool dispatch_due;             /* a job may be able to start */
+    bool explained; /* the queue is in the order of starting, and each job knows why it waits */
+    int64_t dispatched_ms, explained_ms, memory_asked_ms;
 
     struct xpd_http *http;
     bool http_due;  /* a connection was resumed: the library must run before the next wait */
     int64_t parked; /* requests whose answer comes later */
     struct xpd_stream *streams; /* all open event streams */
     xpd_timer stream_timer;
-    int64_t stream_round; /* of waking them */
+    int64_t stream_round;              /* of waking them */
     struct xpd_wait *waits;            /* long polls */
     xpd_feed_line feed[XPD_FEED_RING]; /* line number k at k % size */
     int64_t feed_next;
@@ -74,7 +77,8 @@ typedef struct xpd_broker {
     bool submissions_stored;            /* some of them are on disk and to be answered */
     struct xpd_reading *probes_waiting; /* for a place among those that run */
     xpd_timer probe_start;
-    int probes; /* that run and count */
+    int probes;                                  /* that run and count */
+    int readers_lost;                            /* killed, and not dead yet */
     struct xpd_worker *workers[XPD_WORKERS_MAX]; /* each a device set of its own */
     int worker_count;
     xpd_watch watch;

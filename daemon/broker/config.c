@@ -5,6 +5,7 @@
 #include "log.h"
 #include "people.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <ini.h>
 #include <limits.h>
@@ -77,6 +78,12 @@ static const option options[] = {
      "repeated (with --user default /)"},
     {"workers", "cpu", "cpu-workers", INTEGER, AT(cpu_workers), 1, 16, "1",
      "device sets on the CPU: so many jobs run side by side, each with its share of the cores"},
+    {"workers", "live", "live-set", LIST, AT(live_sets), 0, 0, NULL,
+     "number of a device set, as GET /v1/devices says it, that is kept for live jobs; may be "
+     "repeated"},
+    {"workers", "memory_mib", "memory-mib", INTEGER, AT(memory_mib), 0, 1 << 30, "0",
+     "memory of this machine that jobs may have in all, frames that are read included, MiB; 0 = "
+     "all there is"},
     {"worker", "cpu_threads", "worker-cpu-threads", INTEGER, AT(worker_cpu_threads), 0, 4096, "0",
      "most CPU threads of a job; 0 = every core"},
     {"worker", "cancel_grace_s", "cancel-grace-s", INTEGER, AT(cancel_grace_s), 1, 86400, "30",
@@ -92,6 +99,8 @@ static const option options[] = {
      "time to look at a scan at submission, seconds"},
     {"reader", "read_s", "reader-read-s", INTEGER, AT(read_s), 1, 86400, "3600",
      "time to read a scan, seconds"},
+    {"reader", "wait_s", "reader-wait-s", INTEGER, AT(dataset_wait_s), 0, 2592000, "86400",
+     "time to wait for a scan that another program is writing, seconds"},
     {"reader", "program", "reader-program", PATH, AT(reader_program), 0, 0, NULL,
      "the reader (default: xptycho-reader beside this program)"},
     {"limits", "queue", "queue-max", INTEGER, AT(queue_max), 1, 1000000, "10000",
@@ -102,6 +111,24 @@ static const option options[] = {
      "highest class that a job may have: live, normal, batch or scavenger"},
     {"limits", "class_for", "class-max-for", LIST, AT(class_for), 0, 0, NULL,
      "the same for one user or group, as USER:CLASS or @GROUP:CLASS; may be repeated"},
+    {"limits", "share", "share", LIST, AT(shares), 0, 0, NULL,
+     "weight of a user or group against others, whose weight is 1, when turns are taken, as "
+     "USER:WEIGHT or @GROUP:WEIGHT; may be repeated"},
+    {"limits", "max_run_live_s", "max-run-live-s", INTEGER, AT(max_run_s[0]), 0, 31536000, "0",
+     "time that a live job may run, seconds; 0 = no limit"},
+    {"limits", "max_run_normal_s", "max-run-normal-s", INTEGER, AT(max_run_s[1]), 0, 31536000, "0",
+     "the same of a normal job"},
+    {"limits", "max_run_batch_s", "max-run-batch-s", INTEGER, AT(max_run_s[2]), 0, 31536000, "0",
+     "the same of a batch job"},
+    {"limits", "max_run_scavenger_s", "max-run-scavenger-s", INTEGER, AT(max_run_s[3]), 0, 31536000,
+     "0", "the same of a scavenger job"},
+    {"limits", "max_queue_s", "max-queue-s", INTEGER, AT(max_queue_s), 0, 31536000, "0",
+     "time that a job may wait for its start, seconds; 0 = no limit"},
+    {"limits", "sets_user", "sets-user-max", INTEGER, AT(sets_user_max), 0, 64, "0",
+     "device sets that one user's jobs may hold at the same time; 0 = no limit"},
+    {"limits", "artefacts_user_mib", "artefacts-user-mib", INTEGER, AT(artefacts_user_mib), 0,
+     1 << 30, "0",
+     "size of the files that one user's jobs may leave in the state folder, MiB; 0 = no limit"},
     {"limits", "min_run_s", "min-run-s", INTEGER, AT(min_run_s), 0, 86400, "60",
      "time that a batch or scavenger job runs before it may have to make room for a live one, s"},
     {"limits", "running_user", "running-user-max", INTEGER, AT(running_user_max), 0, 1000, "0",
@@ -151,6 +178,18 @@ static const char *const live[] = {"log-level",
                                    "worker-memory-mib",
                                    "reader-probe-s",
                                    "reader-read-s",
+                                   "live-set",
+                                   "memory-mib",
+                                   "share",
+                                   "max-run-live-s",
+                                   "max-run-normal-s",
+                                   "max-run-batch-s",
+                                   "max-run-scavenger-s",
+                                   "max-queue-s",
+                                   "min-run-s",
+                                   "running-user-max",
+                                   "sets-user-max",
+                                   "artefacts-user-mib",
                                    "class-max",
                                    "class-max-for",
                                    "queue-max",
@@ -521,6 +560,20 @@ static bool make_absolute(char **path, xpd_error *err)
     return set_text(path, whole) || xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
 }
 
+static bool check_sets(const xpd_list *sets, xpd_error *err)
+{
+    for (int i = 0; i < sets->count; i++) {
+        const char *text = sets->items[i];
+        char *end = NULL;
+        long number = strtol(text, &end, 10);
+        if (!isdigit((unsigned char)text[0]) || *end || number >= XPD_SETS_MAX)
+            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                            "workers.live '%.40s' is not the number of a device set, 0 to %d", text,
+                            XPD_SETS_MAX - 1);
+    }
+    return true;
+}
+
 bool xpd_config_finish(xpd_config *config, xpd_error *err)
 {
     if (!set_level(config, err))
@@ -529,7 +582,7 @@ bool xpd_config_finish(xpd_config *config, xpd_error *err)
     if (!config->log_json && strcmp(config->log_form, "text") != 0)
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "log '%s' is not text or json",
                         config->log_form);
-    if (!xpd_people_check(config, err))
+    if (!xpd_people_check(config, err) || !check_sets(&config->live_sets, err))
         return false;
     if (config->rate < 0)
         config->rate = config->user ? 0 : 10;

@@ -42,14 +42,20 @@ typedef struct xpd_config {
     int64_t cpu_workers;                                 /* device sets on the CPU */
     int64_t worker_cpu_threads;                          /* 0 = every core */
     char *worker_program, *reader_program, *zmq_program; /* NULL = beside this program */
-    int64_t cancel_grace_s, probe_s, read_s;
+    int64_t cancel_grace_s, probe_s, read_s, dataset_wait_s;
     int64_t stall_s, worker_memory_mib; /* 0 = a job may stand still; a worker may grow */
 
     char *class_word;
-    int64_t class_max;  /* an xpd_class: the highest of those whom class_for does not name */
-    xpd_list class_for; /* "USER:CLASS" or "@GROUP:CLASS" */
-    int64_t running_user_max; /* 0 = no limit */
-    int64_t min_run_s;        /* before a job makes room for a live one */
+    int64_t class_max;    /* an xpd_class: the highest of those whom class_for does not name */
+    xpd_list class_for;   /* "USER:CLASS" or "@GROUP:CLASS" */
+    xpd_list shares;      /* "USER:WEIGHT" or "@GROUP:WEIGHT" */
+    xpd_list live_sets;   /* numbers of the device sets that are kept for live jobs */
+    int64_t memory_mib;   /* of this machine, for jobs; 0 = all there is */
+    int64_t max_run_s[4]; /* of a job, by its class; 0 = no limit */
+    int64_t max_queue_s;  /* 0 = no limit */
+    int64_t sets_user_max, artefacts_user_mib; /* 0 = no limit */
+    int64_t running_user_max;                  /* 0 = no limit */
+    int64_t min_run_s;                         /* before a job makes room for a live one */
     int64_t queue_max, queue_user_max, streams_max, streams_user_max, streams_job_max;
     int64_t low_disk_mib;
     int64_t connections_max;

@@ -1,14 +1,8 @@
 /* See device.h. */
 #include "device.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static bool take_text(char *out, size_t size, const json_t *object, const char *key)
 {
@@ -51,7 +45,7 @@ const xpe_device_info *xpd_devices_find(const xpd_devices *devices, const char *
     return NULL;
 }
 
-bool xpd_devices_update(xpd_devices *devices, const json_t *pong, int shares)
+bool xpd_devices_update(xpd_devices *devices, const json_t *pong)
 {
     const json_t *list = json_object_get(pong, "devices");
 
@@ -68,7 +62,7 @@ bool xpd_devices_update(xpd_devices *devices, const json_t *pong, int shares)
             if (strcmp(d->name, name) != 0)
                 continue;
             d->bytes_total = total;
-            d->bytes_free = strncmp(name, "cpu", 3) == 0 && shares > 1 ? left / shares : left;
+            d->bytes_free = left;
         }
     }
     return true;
@@ -202,110 +196,4 @@ void xpd_choice_refresh(xpd_choice *choice, const xpd_devices *devices)
         if (d)
             choice->bytes_free[i] = d->bytes_free;
     }
-}
-
-/* --------------------------------------------------------------------------------- admission */
-
-int xpd_scan_array(const json_t *scan, const char *name)
-{
-    const json_t *arrays = json_object_get(scan, "arrays");
-    for (size_t i = 0; i < json_array_size(arrays); i++) {
-        const char *text = json_string_value(json_object_get(json_array_get(arrays, i), "name"));
-        if (text && strcmp(text, name) == 0)
-            return (int)i;
-    }
-    return -1;
-}
-
-static double number_of(const json_t *object, const char *key)
-{
-    return json_number_value(json_object_get(object, key));
-}
-
-/* The positions as the reader sealed them; sealed, so that it cannot cut the file under the map. */
-static const double *map_positions(int fd, int64_t frames, size_t *bytes, xpd_error *err)
-{
-    struct stat st;
-    int seals = fcntl(fd, F_GET_SEALS);
-
-    *bytes = (size_t)frames * 2 * sizeof(double);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &st) != 0 ||
-        st.st_size < (off_t)*bytes) {
-        xpd_fail(err, XPP_FAULT_INTERNAL, "",
-                 "the reader's positions are not a sealed array of %lld pairs", (long long)frames);
-        return NULL;
-    }
-    void *map = mmap(NULL, *bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED) {
-        xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "the positions cannot be mapped: %s",
-                 strerror(errno));
-        return NULL;
-    }
-    return map;
-}
-
-static json_t *verdict_of(const xpd_choice *choice, const xpe_plan *plan)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < plan->count; i++)
-        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I}", "name", choice->names[i],
-                                              "frames", (json_int_t)plan->shards[i].frames,
-                                              "bytes_needed", (json_int_t)plan->shards[i].bytes,
-                                              "bytes_free", (json_int_t)choice->bytes_free[i]));
-    return list;
-}
-
-bool xpd_admit(const xpd_choice *choice, const xpp_job *job, const json_t *scan, int positions_fd,
-               json_t **verdict, xpd_error *err)
-{
-    xpe_scan s = {0};
-    xpe_grid grid;
-    xpe_error cause = {0};
-    xpe_plan *plan = NULL;
-    int32_t *first = NULL;
-    size_t bytes = 0;
-    bool ok = false;
-    const char *names[XPP_DEVICES_MAX];
-    xpe_grid_wish wish = {job->model.has_shape ? job->model.object_shape : NULL,
-                          job->model.has_origin ? job->model.object_origin_m : NULL};
-
-    s.num_frames = json_integer_value(json_object_get(scan, "frames"));
-    s.n = json_integer_value(json_object_get(scan, "frame_side"));
-    s.wavelength_m = number_of(scan, "wavelength_m");
-    s.detector_distance_m = number_of(scan, "detector_distance_m");
-    s.detector_pitch_m = number_of(scan, "detector_pitch_m");
-    if (s.num_frames < 1 || s.num_frames > INT32_MAX || s.n < 1 || s.n > INT32_MAX)
-        return xpd_fail(err, XPP_FAULT_INTERNAL, "",
-                        "the reader's answer has %lld frames of side %lld", (long long)s.num_frames,
-                        (long long)s.n);
-    s.positions = map_positions(positions_fd, s.num_frames, &bytes, err);
-    if (!s.positions)
-        return false;
-    first = malloc((size_t)s.num_frames * 2 * sizeof *first);
-    if (!first) {
-        xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "no memory for %lld positions",
-                 (long long)s.num_frames);
-        goto done;
-    }
-    for (int i = 0; i < choice->count; i++)
-        names[i] = choice->names[i];
-    if (xpe_grid_derive(&grid, first, &s, &wish, &cause) != XPE_OK ||
-        xpe_plan_build(&plan, first, s.num_frames, s.n, &grid, job->model.probe_modes,
-                       job->probe.path != NULL, choice->count, &cause) != XPE_OK ||
-        xpe_plan_admit(plan, names, choice->bytes_free, &cause) != XPE_OK) {
-        xpd_fail_engine(err, &cause);
-        goto done;
-    }
-    if (verdict)
-        *verdict = verdict_of(choice, plan);
-    ok = true;
-done:
-    xpe_plan_destroy(plan);
-    free(first);
-    union {
-        const void *in;
-        void *out;
-    } map = {.in = s.positions};
-    munmap(map.out, bytes);
-    return ok;
 }

@@ -1,5 +1,5 @@
-/* The devices of this node as the worker said them, the choice for a job, and admission by the
- * engine's own plan.  Pure apart from reading the positions; loop thread only. */
+/* The devices of this node as the worker said them, and the choice for a job.  Pure; loop thread
+ * only. */
 #ifndef XPD_DEVICE_H
 #define XPD_DEVICE_H
 
@@ -14,9 +14,8 @@ typedef struct xpd_devices {
 /* From the body of `hello`; false when it breaks the contract. */
 bool xpd_devices_decode(xpd_devices *out, const json_t *hello);
 /* Memory of now, from the body of `pong`: [{name, bytes_total, bytes_free}]; a device that it does
- * not name stays as it was.  CPU devices are counted as one of `shares` equal parts of what is
- * free.  false when it breaks the contract. */
-bool xpd_devices_update(xpd_devices *devices, const json_t *pong, int shares);
+ * not name stays as it was.  false when it breaks the contract. */
+bool xpd_devices_update(xpd_devices *devices, const json_t *pong);
 const xpe_device_info *xpd_devices_find(const xpd_devices *devices, const char *name); /* or NULL */
 bool xpd_devices_usable(const xpd_devices *devices); /* at least one */
 
@@ -32,12 +31,5 @@ bool xpd_devices_choose(xpd_choice *out, const xpd_devices *devices, const xpp_j
 json_t *xpd_choice_names(const xpd_choice *choice);
 /* The free bytes of the chosen devices as they are said now. */
 void xpd_choice_refresh(xpd_choice *choice, const xpd_devices *devices);
-
-/* Whether the scan fits the choice.  `scan` is the reader's answer, positions its memfd.  verdict
- * (may be NULL) gets [{name, frames, bytes_needed, bytes_free}]. */
-bool xpd_admit(const xpd_choice *choice, const xpp_job *job, const json_t *scan, int positions_fd,
-               json_t **verdict, xpd_error *err);
-/* Index of an array in `scan`.arrays, -1 where there is none. */
-int xpd_scan_array(const json_t *scan, const char *name);
 
 #endif

@@ -4,6 +4,8 @@
 
 #include "life.h"
 #include "log.h"
+#include "memory.h"
+#include "people.h"
 #include "run.h"
 #include "worker.h"
 
@@ -60,7 +62,8 @@ static int64_t length_of(const xpd_broker *b, const xpd_job *job, int64_t thread
     shape_of(&shape, job, threads);
     if (!xpd_history_guess(&b->history, &shape, &iteration_s, &rest_s))
         return 0;
-    double s = iteration_s * (double)iterations_left(job, running) + (running ? 0 : rest_s);
+    bool goes_on = running || (job->started_ms > 0 && job->checkpoint);
+    double s = iteration_s * (double)iterations_left(job, goes_on) + (running ? 0 : rest_s);
     double ms = s * XPD_LENGTH_FACTOR * 1000;
     return ms < 1 ? 1 : ms > 1e15 ? 0 : (int64_t)ms;
 }
@@ -101,8 +104,19 @@ static int user_index(const xpd_broker *b, user_list *list, uid_t uid, int64_t n
             return i;
     }
     list->uids[list->count] = uid;
-    list->users[list->count] = (xpd_sched_user){.used_s = xpd_history_used(&b->history, uid, now)};
+    list->users[list->count] = (xpd_sched_user){.used_s = xpd_history_used(&b->history, uid, now),
+                                                .weight = xpd_weight_of(&b->config, uid)};
     return list->count++;
+}
+
+bool xpd_set_kept_for_live(const xpd_broker *b, int set)
+{
+    const xpd_list *list = &b->config.live_sets;
+    for (int i = 0; i < list->count; i++) {
+        if (strtol(list->items[i], NULL, 10) == set)
+            return true;
+    }
+    return false;
 }
 
 static void add_running(xpd_broker *b, xpd_sched *s, user_list *users, int64_t now)
@@ -110,7 +124,11 @@ static void add_running(xpd_broker *b, xpd_sched *s, user_list *users, int64_t n
     for (int i = 0; i < b->worker_count; i++) {
         const xpd_worker *w = b->workers[i];
         const xpd_job *job = xpd_run_job(w);
-        s->sets[i] = (xpd_sched_set){.up = w->ready, .busy = job != NULL, .until_ms = XPD_NEVER};
+        s->sets[i] = (xpd_sched_set){.up = w->ready,
+                                     .busy = job != NULL,
+                                     .until_ms = XPD_NEVER,
+                                     .pool = xpd_memory_pool(w),
+                                     .live_only = xpd_set_kept_for_live(b, i)};
         if (!job)
             continue;
         int64_t left = length_of(b, job, xpd_worker_threads(w, job->cpu_threads), true);
@@ -121,8 +139,11 @@ static void add_running(xpd_broker *b, xpd_sched *s, user_list *users, int64_t n
         s->sets[i].owner = job->number;
         s->sets[i].class = job->class;
         s->sets[i].from_ms = job->started_ms;
+        s->sets[i].bytes = job->needs.device;
+        s->sets[i].host_bytes = job->needs.host;
         s->sets[i].can_yield = xpd_run_yields(w, &s->sets[i].leaving);
         user->running++;
+        user->sets++;
         user->used_s += (double)(spent > 0 ? spent : 0) / 1000;
     }
 }
@@ -133,6 +154,7 @@ static bool run_scheduler(xpd_broker *b, xpd_sched *s, bool explain)
     int64_t now = xpd_wall_ms();
     xpd_sched_job *jobs = calloc(count + 1, sizeof *jobs),
                   *scratch = calloc(count + 1, sizeof *jobs);
+    xpd_sched_pool pools[XPD_POOLS_MAX];
     user_list users = {calloc(most, sizeof *users.uids), calloc(most, sizeof *users.users), 0};
     bool ok = jobs && scratch && users.uids && users.users;
 
@@ -150,6 +172,8 @@ static bool run_scheduler(xpd_broker *b, xpd_sched *s, bool explain)
                     length_of(b, job, xpd_worker_threads(b->workers[0], job->cpu_threads), false),
                 .sets = xpd_workers_for(b, job),
                 .need = 1,
+                .bytes = job->needs.device,
+                .host_bytes = job->retry_ms > xpd_now_ms() ? XPD_NEVER : job->needs.host,
                 .context = job};
         }
         s->now_ms = now;
@@ -159,6 +183,9 @@ static bool run_scheduler(xpd_broker *b, xpd_sched *s, bool explain)
         s->jobs = jobs;
         s->job_count = count;
         s->running_max = b->config.running_user_max;
+        s->sets_max = b->config.sets_user_max;
+        s->pools = pools;
+        s->pool_count = xpd_memory_pools(b, pools);
         xpd_sched_run(s, scratch, explain);
     } else {
         free(jobs);
@@ -167,6 +194,37 @@ static bool run_scheduler(xpd_broker *b, xpd_sched *s, bool explain)
     free(users.uids);
     free(users.users);
     return ok;
+}
+
+/* Jobs that waited longer than they may; those that ran once are not given up. */
+static void give_up(xpd_broker *b)
+{
+    int64_t limit_ms = b->config.max_queue_s * 1000, now = xpd_wall_ms();
+    char detail[96];
+
+    snprintf(detail, sizeof detail,
+             "not started %lld s after its submission, the most that is waited",
+             (long long)b->config.max_queue_s);
+    for (size_t i = b->queue.count; limit_ms > 0 && i-- > 0;) {
+        xpd_job *job = b->queue.items[i];
+        if (job->started_ms == 0 && now - job->queued_ms > limit_ms)
+            xpd_job_move(b, job, XPD_JOB_FAILED, "deadline", detail); /* takes it out */
+    }
+}
+
+/* What is free is asked for out of turn while a job waits for it. */
+static void ask_for_memory(xpd_broker *b, const xpd_sched *s)
+{
+    bool waits = false;
+
+    for (size_t i = 0; i < s->job_count && !waits; i++)
+        waits =
+            s->jobs[i].pending == XPD_PENDING_MEMORY || s->jobs[i].pending == XPD_PENDING_FOREIGN;
+    if (!waits || xpd_now_ms() - b->memory_asked_ms < STALE_MS)
+        return;
+    b->memory_asked_ms = xpd_now_ms();
+    for (int i = 0; i < b->worker_count; i++)
+        xpd_worker_ask(b->workers[i]);
 }
 
 void xpd_dispatch(xpd_broker *b)
@@ -178,6 +236,7 @@ void xpd_dispatch(xpd_broker *b)
     if (b->stopping || !b->ready || b->queue.count == 0 ||
         (!b->dispatch_due && xpd_now_ms() - b->dispatched_ms < STALE_MS))
         return;
+    give_up(b);
     for (int i = 0; i < b->worker_count; i++)
         useful = useful || (b->workers[i]->ready && !b->workers[i]->run);
     for (size_t i = 0; i < b->queue.count && !useful; i++)
@@ -190,6 +249,7 @@ void xpd_dispatch(xpd_broker *b)
         if (s.jobs[i].pending == XPD_PENDING_NONE && s.jobs[i].taken)
             xpd_run_start(b->workers[__builtin_ctzll(s.jobs[i].taken)], s.jobs[i].context);
     }
+    ask_for_memory(b, &s);
     free(s.jobs);
     for (uint64_t rest = s.yield; rest; rest &= rest - 1)
         xpd_run_yield(b->workers[__builtin_ctzll(rest)]);
@@ -204,15 +264,18 @@ void xpd_dispatch_refresh(xpd_broker *b)
         return;
     if (!run_scheduler(b, &s, true))
         return;
+    int64_t *before = calloc((size_t)s.user_count + 1, sizeof *before);
     for (size_t i = 0; i < s.job_count; i++) {
         xpd_job *job = s.jobs[i].context;
-        int64_t start = s.jobs[i].start_ms;
-        job->waiting = (xpd_waiting){(int64_t)i + 1, s.jobs[i].pending,
-                                     start == XPD_NEVER ? 0 : start, s.jobs[i].taken};
+        int64_t start = s.jobs[i].start_ms, *own = before ? &before[s.jobs[i].user] : NULL;
+        job->waiting =
+            (xpd_waiting){(int64_t)i + 1,  s.jobs[i].pending,       start == XPD_NEVER ? 0 : start,
+                          s.jobs[i].taken, s.jobs[i].length_ms > 0, own ? (*own)++ : (int64_t)i};
         b->queue.items[i] = job;
     }
     b->explained = true;
     b->explained_ms = xpd_now_ms();
+    free(before);
     free(s.jobs);
 }
 
@@ -222,61 +285,129 @@ void xpd_dispatch_refresh(xpd_broker *b)
 static json_t *blockers(const xpd_broker *b, const xpd_job *job, json_int_t *hidden)
 {
     json_t *list = json_array();
+    xpd_pending why = job->waiting.pending;
+    bool own_limit = why == XPD_PENDING_LIMIT || why == XPD_PENDING_SETS;
     uint64_t workers = job->waiting.workers ? job->waiting.workers : xpd_workers_for(b, job);
 
     *hidden = 0;
+    if (why == XPD_PENDING_FOREIGN || why == XPD_PENDING_WORKER)
+        return list; /* no job's fault */
     for (int i = 0; i < b->worker_count; i++) {
         const xpd_job *other = xpd_run_job(b->workers[i]);
-        if (!other || !(workers & ((uint64_t)1 << i)))
+        bool counts = own_limit || why == XPD_PENDING_MEMORY || (workers >> i & 1);
+        if (!other || !counts)
             continue;
         if (other->uid == job->uid)
             json_array_append_new(list, json_string(other->id));
-        else
+        else if (!own_limit)
             ++*hidden;
     }
     return list;
 }
 
+/* A set is idle that only live jobs may have. */
+static bool one_is_kept(const xpd_broker *b, const xpd_job *job)
+{
+    uint64_t able = xpd_workers_for(b, job);
+    for (int i = 0; i < b->worker_count && job->class != XPD_CLASS_LIVE; i++) {
+        if ((able >> i & 1) && xpd_set_kept_for_live(b, i) && b->workers[i]->ready &&
+            !xpd_run_job(b->workers[i]))
+            return true;
+    }
+    return false;
+}
+
+static void say_order(char *out, size_t size, const xpd_job *job)
+{
+    int64_t before = job->waiting.position - 1, own = job->waiting.own_before;
+    const char *s = before == 1 ? "" : "s";
+
+    if (own == before)
+        snprintf(out, size, "%lld job%s before it", (long long)before, s);
+    else if (own == 0)
+        snprintf(out, size, "%lld job%s of other users before it", (long long)before, s);
+    else
+        snprintf(out, size, "%lld jobs before it, %lld of them of other users", (long long)before,
+                 (long long)(before - own));
+}
+
+static bool waits_for_file(const xpd_job *job)
+{
+    return job->retry_ms > xpd_now_ms() && strcmp(job->reason, "dataset-busy") == 0;
+}
+
+/* Of a noun: "waits for ...". */
 static void sentence(char *out, size_t size, const xpd_broker *b, const xpd_job *job)
 {
-    int64_t before = job->waiting.position - 1;
+    char memory[256];
 
+    if (b->draining || b->stopping) {
+        snprintf(out, size, "the end of the drain: an administrator lets no job start for now");
+        return;
+    }
+    if (waits_for_file(job)) {
+        snprintf(out, size,
+                 "its scan file, which another program is writing; it is looked at "
+                 "again and again");
+        return;
+    }
     switch (job->waiting.pending) {
     case XPD_PENDING_NONE:
         snprintf(out, size, "nothing, it is about to start");
         break;
     case XPD_PENDING_DEVICES:
-        snprintf(out, size, "its devices, which run other jobs; it is the next to get them");
+        snprintf(out, size, "its devices, which run other jobs; it is the next to get them%s",
+                 one_is_kept(b, job) ? " (a device set that is free is kept for live jobs)" : "");
         break;
     case XPD_PENDING_ORDER:
-        snprintf(out, size, "%lld job%s before it", (long long)before, before == 1 ? "" : "s");
+        say_order(out, size, job);
         break;
     case XPD_PENDING_RESERVATION:
-        snprintf(out, size, "devices that are kept for a job before it");
+        snprintf(out, size, "devices or memory that are kept for a job before it%s",
+                 job->waiting.length_known ? ", which this one would delay"
+                                           : "; how long this one takes is not known yet");
         break;
     case XPD_PENDING_LIMIT:
         snprintf(out, size, "one of %s's jobs to end: %lld run, that is the limit of a user",
                  job->user, (long long)b->config.running_user_max);
         break;
     case XPD_PENDING_SETS:
-        snprintf(out, size, "device sets that %s's jobs hold, as many as a user may have",
-                 job->user);
+        snprintf(out, size,
+                 "one of %s's jobs to end: together they hold as many device sets as a user may "
+                 "have, %lld",
+                 job->user, (long long)b->config.sets_user_max);
         break;
     case XPD_PENDING_MEMORY:
-        snprintf(out, size, "memory that other jobs hold");
+        xpd_memory_short(b, job, xpd_workers_for(b, job), memory, sizeof memory);
+        snprintf(out, size, "%s; jobs that run hold it and give it back", memory);
         break;
     case XPD_PENDING_FOREIGN:
-        snprintf(out, size, "memory that is held by processes which are not of this service");
+        xpd_memory_short(b, job, xpd_workers_for(b, job), memory, sizeof memory);
+        snprintf(out, size, "%s%s", memory,
+                 job->retry_ms > xpd_now_ms() ? ", as its worker found; it tries again soon" : "");
         break;
     case XPD_PENDING_WORKER:
-        snprintf(out, size, "the worker, which is starting");
+        snprintf(out, size, "%s",
+                 one_is_kept(b, job)
+                     ? "a device set that is not kept for live jobs; none has its devices"
+                     : "a worker: that of its devices is being started");
         break;
     }
 }
 
+static const char *reason_of(const xpd_broker *b, const xpd_job *job)
+{
+    if (b->draining || b->stopping)
+        return "drained";
+    if (waits_for_file(job))
+        return "dataset-busy";
+    return job->waiting.pending == XPD_PENDING_NONE ? "starting"
+                                                    : xpd_pending_name(job->waiting.pending);
+}
+
 json_t *xpd_dispatch_pending(xpd_broker *b, const xpd_job *job)
 {
-    char text[128], when[32];
+    char text[400], when[32];
     json_int_t hidden;
 
     if (job->state == XPD_JOB_HELD)
@@ -286,15 +417,15 @@ json_t *xpd_dispatch_pending(xpd_broker *b, const xpd_job *job)
         return NULL;
     xpd_dispatch_refresh(b);
     sentence(text, sizeof text, b, job);
-    bool starts = job->waiting.pending == XPD_PENDING_NONE;
+    bool drained = b->draining || b->stopping;
+    bool starts = job->waiting.pending == XPD_PENDING_NONE || drained;
     if (job->waiting.start_ms > 0)
         xpp_time_text(when, job->waiting.start_ms);
     json_t *list = starts ? json_array() : blockers(b, job, &hidden);
     if (starts)
         hidden = 0;
     return json_pack("{s:I, s:s, s:s, s:s?, s:o, s:I}", "position",
-                     (json_int_t)job->waiting.position, "reason",
-                     starts ? "starting" : xpd_pending_name(job->waiting.pending), "detail", text,
-                     "estimated_start", job->waiting.start_ms > 0 ? when : NULL, "blocked_by", list,
-                     "blocked_by_hidden", hidden);
+                     (json_int_t)job->waiting.position, "reason", reason_of(b, job), "detail", text,
+                     "estimated_start", job->waiting.start_ms > 0 && !drained ? when : NULL,
+                     "blocked_by", list, "blocked_by_hidden", hidden);
 }

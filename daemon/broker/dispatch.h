@@ -13,6 +13,8 @@ void xpd_dispatch(xpd_broker *b);
 json_t *xpd_dispatch_pending(xpd_broker *b, const xpd_job *job);
 /* Brings the queue into the order of starting. */
 void xpd_dispatch_refresh(xpd_broker *b);
+/* Whether the device set takes live jobs alone. */
+bool xpd_set_kept_for_live(const xpd_broker *b, int set);
 /* What an ended run teaches. */
 void xpd_dispatch_learn(xpd_broker *b, const xpd_job *job, int64_t threads, bool whole);
 

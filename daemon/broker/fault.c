@@ -32,6 +32,10 @@ xpp_fault xpd_fault_from_engine(xpe_status status)
         return XPP_FAULT_NO_DEVICE;
     case XPE_IO:
         return XPP_FAULT_DATASET;
+    case XPE_BUSY:
+        return XPP_FAULT_DATASET_BUSY;
+    case XPE_CHANGED:
+        return XPP_FAULT_DATASET_CHANGED;
     case XPE_NO_MEMORY:
     case XPE_DEVICE_LOST:
         return XPP_FAULT_UNAVAILABLE;
@@ -92,7 +96,10 @@ const char *xpd_reason_of_fault(xpp_fault fault)
 {
     switch (fault) {
     case XPP_FAULT_DATASET:
-        return "dataset";
+    case XPP_FAULT_DATASET_BUSY:
+    case XPP_FAULT_DATASET_CHANGED:
+    case XPP_FAULT_DATASET_UNRESPONSIVE:
+        return xpp_fault_type(fault); /* a reason each */
     case XPP_FAULT_OUTPUT:
         return "output";
     case XPP_FAULT_NO_DEVICE_MEMORY:

@@ -168,6 +168,32 @@ static void progress_from(xpd_progress *p, const json_t *json)
     p->data_error = json_is_number(error) ? json_number_value(error) : NAN;
 }
 
+/* What has no column of its own. */
+static char *more_text(const xpd_job *job)
+{
+    json_t *more =
+        json_pack("{s:s, s:i, s:o, s:I, s:I, s:I}", "class", xpd_class_name(job->class), "yielded",
+                  job->yielded, "needs", xpd_needs_json(&job->needs), "folder_device",
+                  (json_int_t)job->folder_device, "folder_inode", (json_int_t)job->folder_inode,
+                  "artefact_bytes", (json_int_t)job->artefact_bytes);
+    char *text = more ? xpd_json_text(more) : NULL;
+    json_decref(more);
+    return text;
+}
+
+static void more_from(xpd_job *job, const json_t *more)
+{
+    const char *class = json_string_value(json_object_get(more, "class"));
+
+    if (class && !xpd_class_find(&job->class, class))
+        job->class = XPD_CLASS_NORMAL;
+    job->yielded = (int)json_integer_value(json_object_get(more, "yielded"));
+    xpd_needs_from(&job->needs, json_object_get(more, "needs"));
+    job->folder_device = json_integer_value(json_object_get(more, "folder_device"));
+    job->folder_inode = json_integer_value(json_object_get(more, "folder_inode"));
+    job->artefact_bytes = json_integer_value(json_object_get(more, "artefact_bytes"));
+}
+
 static char *copy_text(const char *text)
 {
     return text ? strdup(text) : NULL;
@@ -195,6 +221,7 @@ xpd_row *xpd_job_row(const xpd_job *job)
     row->frames = job->frames;
     row->side = job->side;
     row->labels = job->labels ? xpd_json_text(job->labels) : NULL;
+    row->more = more_text(job);
     row->doc = strdup(job->doc);
     row->resolved = strdup(job->resolved);
     row->idem_key = copy_text(job->idem_key);
@@ -206,7 +233,7 @@ xpd_row *xpd_job_row(const xpd_job *job)
         row->progress = progress ? xpd_json_text(progress) : NULL;
         json_decref(progress);
     }
-    if (!row->user || !row->detail || !row->doc || !row->resolved ||
+    if (!row->user || !row->detail || !row->doc || !row->resolved || !row->more ||
         (job->idem_key && !row->idem_key) || (job->idem_sha && !row->idem_sha) ||
         (job->labels && !row->labels) || (job->devices && !row->devices) ||
         (job->result && !row->result)) {
@@ -251,6 +278,9 @@ xpd_job *xpd_job_from_row(const xpd_row *row)
     if (json_is_object(labels))
         xpd_job_set_labels(job, labels);
     json_decref(labels);
+    json_t *more = load_text(row->more);
+    more_from(job, more);
+    json_decref(more);
     job->devices = load_text(row->devices);
     job->result = load_text(row->result);
     if (progress)

@@ -5,6 +5,7 @@
 #ifndef XPD_JOB_H
 #define XPD_JOB_H
 
+#include "admission.h"
 #include "events.h"
 #include "schedule.h"
 #include "store.h"
@@ -37,6 +38,8 @@ typedef struct xpd_waiting {
     xpd_pending pending;
     int64_t start_ms; /* wall clock; 0 = not known */
     uint64_t workers; /* those that it waits for, a bit each */
+    bool length_known;
+    int64_t own_before; /* jobs of the same user before it */
 } xpd_waiting;
 
 typedef struct xpd_job {
@@ -63,11 +66,19 @@ typedef struct xpd_job {
     json_t *labels; /* changed after submission, or NULL */
     char *idem_key, *idem_sha;
 
+    xpd_needs needs; /* of memory and disk, as admitted */
+    int64_t
+        retry_ms;    /* not before: a worker had too little memory after all, or its file is busy */
+    int64_t busy_ms; /* its file is being written since; 0 = it is not */
+    int retries;
+    int64_t folder_device, folder_inode; /* of the named output's folder; 0 = not known */
+    int64_t artefact_bytes;              /* that it left in the state folder */
+
     xpd_waiting waiting;
     xpd_events *events; /* open log, or NULL */
     int readers;        /* streams on the log */
     bool checkpoint;    /* it can go on from where it was stopped */
-    int yielded;        /* times that it made room, since the service started */
+    int yielded;        /* times that it made room */
     bool active;        /* a reader or worker has it */
     bool removing;      /* its row is about to be deleted */
     bool removed;       /* out of the table */

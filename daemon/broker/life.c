@@ -131,6 +131,8 @@ static void log_text(xpd_broker *b, const xpd_job *job, const char *type, const 
     close(fd);
 }
 
+static int64_t artefact_bytes(const xpd_broker *b, const xpd_job *job);
+
 static bool event_add(xpd_broker *b, xpd_job *job, const char *type, const json_t *body)
 {
     xpd_events *events = xpd_job_log(b, job);
@@ -317,8 +319,10 @@ bool xpd_job_move(xpd_broker *b, xpd_job *job, xpd_state to, const char *reason,
         job->started_ms = xpd_wall_ms();
         job->progress.known = false;
     }
-    if (xpd_state_terminal(to))
+    if (xpd_state_terminal(to)) {
         job->finished_ms = xpd_wall_ms();
+        job->artefact_bytes = artefact_bytes(b, job);
+    }
     if ((to == XPD_JOB_QUEUED && !xpd_queue_insert(&b->queue, job)) ||
         (to == XPD_JOB_HELD && !xpd_queue_insert(&b->held, job)))
         xpd_log(XPD_LOG_ERROR, job->id,
@@ -363,6 +367,37 @@ bool xpd_job_enter(xpd_broker *b, xpd_job *job)
 }
 
 /* ----------------------------------------------------------------------------------- erasing */
+
+/* What the job leaves in the state folder. */
+static int64_t artefact_bytes(const xpd_broker *b, const xpd_job *job)
+{
+    char path[PATH_MAX];
+    struct dirent *entry;
+    struct stat st;
+    int64_t bytes = 0;
+
+    xpd_job_path(path, sizeof path, b, job->id, "");
+    DIR *folder = opendir(path);
+    while (folder && (entry = readdir(folder))) {
+        bool goes = strncmp(entry->d_name, "checkpoint.", 11) == 0;
+        if (!goes && fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode))
+            bytes += (int64_t)st.st_size;
+    }
+    if (folder)
+        closedir(folder);
+    if (xpd_print(path, sizeof path, "%s/%s.h5", b->results_dir, job->id) && lstat(path, &st) == 0)
+        bytes += (int64_t)st.st_size;
+    return bytes;
+}
+
+int64_t xpd_artefacts_of(const xpd_broker *b, uid_t uid)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < b->jobs.count; i++)
+        bytes += b->jobs.items[i]->uid == uid ? b->jobs.items[i]->artefact_bytes : 0;
+    return bytes;
+}
 
 static void remove_folder(const char *path)
 {
@@ -412,6 +447,16 @@ static void prune_done(void *context, xpd_store_result result)
     free(p);
 }
 
+void xpd_job_forget(xpd_broker *b, const xpd_job *job, xpd_store_done done, void *context)
+{
+    xpd_note note;
+    bool left = xpd_owners_note(&note, job, xpd_wall_ms());
+
+    if (left)
+        xpd_owners_take(&b->owners, &note);
+    xpd_store_delete(b->store, job->id, left ? &note : NULL, done, context);
+}
+
 static bool forget(xpd_broker *b, xpd_job *job, const char *why)
 {
     pruned *p = malloc(sizeof *p);
@@ -420,7 +465,7 @@ static bool forget(xpd_broker *b, xpd_job *job, const char *why)
     *p = (pruned){b, xpd_job_ref(job)};
     job->removing = true;
     xpd_log(XPD_LOG_INFO, job->id, "forgotten: %s", why);
-    xpd_store_delete(b->store, job->id, prune_done, p);
+    xpd_job_forget(b, job, prune_done, p);
     return true;
 }
 
@@ -510,27 +555,6 @@ json_t *xpd_job_finished_result(const xpd_broker *b, const xpd_job *job)
     return result;
 }
 
-/* By what the file is, not by its name: `..`, links and doubled slashes give it others. */
-bool xpd_output_allowed(const xpd_broker *b, uid_t uid, const json_t *scan, xpd_error *err)
-{
-    static const char *const members[] = {"inode", "bytes", "mtime_ns"};
-    const json_t *found = json_object_get(scan, "replaces");
-
-    for (size_t i = 0; json_is_object(found) && i < b->jobs.count; i++) {
-        const xpd_job *job = b->jobs.items[i];
-        size_t same = 0;
-        if (job->uid == uid || !json_is_object(job->result))
-            continue;
-        while (same < 3 && json_equal(json_object_get(found, members[same]),
-                                      json_object_get(job->result, members[same])))
-            same++;
-        if (same == 3)
-            return xpd_fail(err, XPP_FAULT_OUTPUT, "/output/path",
-                            "output.path names the result of another user's job; choose another");
-    }
-    return true;
-}
-
 static void resume_job(xpd_broker *b, xpd_job *job)
 {
     json_t *result = xpd_job_finished_result(b, job);
@@ -551,12 +575,18 @@ static void resume_job(xpd_broker *b, xpd_job *job)
     }
 }
 
+static void take_note(void *context, const xpd_note *note)
+{
+    xpd_broker *b = context;
+    xpd_history_take(&b->history, note);
+    xpd_owners_take(&b->owners, note);
+}
+
 bool xpd_jobs_load(xpd_broker *b, xpd_error *err)
 {
     b->jobs.next_number = 1;
     if (!xpd_store_load(b->store, take_row, b, err) || !xpd_lost_look(b, err) ||
-        !xpd_store_notes(b->store, xpd_history_take, &b->history, err) ||
-        !xpd_store_start(b->store, err))
+        !xpd_store_notes(b->store, take_note, b, err) || !xpd_store_start(b->store, err))
         return false;
     for (size_t i = 0; i < b->jobs.count; i++) {
         xpd_job *job = b->jobs.items[i];

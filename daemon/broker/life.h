@@ -29,9 +29,10 @@ void xpd_job_path(char *out, size_t size, const xpd_broker *b, const char *id, c
 
 /* The result of a job whose worker died after the file had got its name, or NULL (the caller's). */
 json_t *xpd_job_finished_result(const xpd_broker *b, const xpd_job *job);
-/* Whether the file that the job would replace, as the reader found it (`scan`), is free to uid: it
- * is not the result of another user's job. */
-bool xpd_output_allowed(const xpd_broker *b, uid_t uid, const json_t *scan, xpd_error *err);
+/* Deletes the row of a job, and remembers whose its result is. */
+void xpd_job_forget(xpd_broker *b, const xpd_job *job, xpd_store_done done, void *context);
+/* Bytes that the jobs of a user left in the state folder. */
+int64_t xpd_artefacts_of(const xpd_broker *b, uid_t uid);
 /* Reads all jobs back after a start; unfinished ones are queued again. */
 bool xpd_jobs_load(xpd_broker *b, xpd_error *err);
 /* Deletes some of the oldest finished jobs beyond keep_jobs and keep_days. */

@@ -23,6 +23,14 @@ typedef struct answer {
 
 static answer answers[SLOTS];
 
+typedef struct weighed {
+    uid_t uid;
+    double weight;
+    int64_t until_ms; /* 0 = empty */
+} weighed;
+
+static weighed weights[SLOTS];
+
 /* ------------------------------------------------------------------------------------ groups */
 
 static bool find_gid(gid_t *out, const char *group)
@@ -48,8 +56,8 @@ static bool look_up(uid_t uid, const char *group)
     int count = GROUPS_MAX;
     char buffer[4096];
 
-    if (!find_gid(&wanted, group) ||
-        getpwuid_r(uid, &entry, buffer, sizeof buffer, &found) != 0 || !found)
+    if (!find_gid(&wanted, group) || getpwuid_r(uid, &entry, buffer, sizeof buffer, &found) != 0 ||
+        !found)
         return false;
     if (getgrouplist(found->pw_name, found->pw_gid, groups, &count) < 0)
         return false; /* in more than fit: not let in by what was not seen */
@@ -82,6 +90,7 @@ bool xpd_user_in_group(uid_t uid, const char *group)
 void xpd_people_forget(void)
 {
     memset(answers, 0, sizeof answers);
+    memset(weights, 0, sizeof weights);
 }
 
 /* ------------------------------------------------------------------------------------- roots */
@@ -162,17 +171,90 @@ bool xpd_class_allowed(const xpd_config *config, const xpd_caller *caller, xpd_c
                     "class '%s' is above '%s', the highest that %s%s%s may use; submit the job "
                     "with \"class\": \"%s\", or ask who runs the service for more",
                     xpd_class_name(wanted), xpd_class_name(most),
-                    most > own ? "the token '" : "user '", most > own ? caller->token : caller->user,
-                    "'", xpd_class_name(most));
+                    most > own ? "the token '" : "user '",
+                    most > own ? caller->token : caller->user, "'", xpd_class_name(most));
+}
+
+/* ------------------------------------------------------------------------------------ shares */
+
+/* One line of limits.share, "USER:WEIGHT" or "@GROUP:WEIGHT"; a weight is from 0.01 to 100. */
+static bool share_line(char *who, size_t size, double *out, const char *line)
+{
+    const char *colon = strrchr(line, ':');
+    size_t length = colon ? (size_t)(colon - line) : 0;
+    char *end = NULL;
+
+    if (length == 0 || length >= size || (length == 1 && line[0] == '@') || !colon[1])
+        return false;
+    snprintf(who, size, "%.*s", (int)length, line);
+    *out = strtod(colon + 1, &end);
+    return !*end && *out >= 0.01 && *out <= 100;
+}
+
+static double look_up_weight(const xpd_config *config, uid_t uid)
+{
+    double most = 0, weight;
+    char who[96];
+
+    for (int i = 0; i < config->shares.count; i++) {
+        if (!share_line(who, sizeof who, &weight, config->shares.items[i]))
+            continue; /* it was checked when it was read */
+        if (who[0] != '@' && is_user(uid, who))
+            return weight;
+        if (who[0] == '@' && weight > most && xpd_user_in_group(uid, who + 1))
+            most = weight;
+    }
+    return most > 0 ? most : 1;
+}
+
+double xpd_weight_of(const xpd_config *config, uid_t uid)
+{
+    weighed *w = &weights[uid % SLOTS];
+    int64_t now = xpd_now_ms();
+
+    if (config->shares.count == 0)
+        return 1;
+    if (now >= w->until_ms || w->uid != uid)
+        *w = (weighed){uid, look_up_weight(config, uid), now + KEEP_MS};
+    return w->weight;
 }
 
 /* ------------------------------------------------------------------------------------- check */
 
+static bool check_who(const char *option, const char *who, xpd_error *err)
+{
+    uid_t uid;
+    gid_t gid;
+
+    if (who[0] == '@')
+        return find_gid(&gid, who + 1) || xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                                                   "%s: there is no group '%s'", option, who + 1);
+    return xpd_user_find(&uid, who) ||
+           xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: there is no user '%s'", option, who);
+}
+
+static bool check_shares(const xpd_list *shares, xpd_error *err)
+{
+    char who[96];
+    double weight;
+
+    for (int i = 0; i < shares->count; i++) {
+        if (!share_line(who, sizeof who, &weight, shares->items[i]))
+            return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                            "limits.share '%.80s' is not USER:WEIGHT or @GROUP:WEIGHT, with a "
+                            "weight from 0.01 to 100",
+                            shares->items[i]);
+        if (!check_who("limits.share", who, err))
+            return false;
+    }
+    return true;
+}
+
 static bool check_group(const char *option, const char *group, xpd_error *err)
 {
     gid_t gid;
-    return find_gid(&gid, group) || xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
-                                             "%s: there is no group '%s'", option, group);
+    return find_gid(&gid, group) ||
+           xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "%s: there is no group '%s'", option, group);
 }
 
 static bool check_roots(const char *option, const xpd_list *roots, xpd_error *err)
@@ -211,6 +293,7 @@ bool xpd_people_check(xpd_config *config, xpd_error *err)
                                           "limits.class_for: there is no user '%s'", who))
             return false;
     }
-    return check_roots("roots.data", &config->data_roots, err) &&
+    return check_shares(&config->shares, err) &&
+           check_roots("roots.data", &config->data_roots, err) &&
            check_roots("roots.write", &config->write_roots, err);
 }

@@ -27,6 +27,9 @@ xpd_class xpd_class_of_caller(const xpd_config *config, const xpd_caller *caller
 /* Whether the caller may have a job of that class; on refusal err says which it may. */
 bool xpd_class_allowed(const xpd_config *config, const xpd_caller *caller, xpd_class wanted,
                        xpd_error *err);
+/* The weight of the user when turns are taken: the user's own line in limits.share, else the
+ * greatest of the lines of the user's groups, else 1. */
+double xpd_weight_of(const xpd_config *config, uid_t uid);
 /* Whether the groups, users and classes that the configuration names are there. */
 bool xpd_people_check(xpd_config *config, xpd_error *err);
 

@@ -22,6 +22,7 @@
 #define PROBES_MAX 16      /* that count */
 #define PROBE_SLOW_MS 3000 /* counts no more */
 #define PROBE_NICE 5
+#define LOST_MAX 4 /* readers that were killed and do not die */
 
 struct xpd_reading {
     xpd_child child;
@@ -29,7 +30,7 @@ struct xpd_reading {
     int64_t limit_s;
     xpp_ipc_type type;
     json_t *body; /* until it is sent */
-    bool late, counted;
+    bool counted, lost;
     xpd_reading_done done; /* NULL = answered or abandoned */
     void *context;
     struct xpd_reading *next; /* that waits for its turn */
@@ -121,31 +122,49 @@ static void on_exit_(xpd_child *child, int wait_status)
 
     if (reading->done) {
         xpd_exit_text(how, sizeof how, wait_status);
-        if (reading->late)
-            snprintf(text, sizeof text,
-                     "the scan could not be read within %lld s; is its file system slow or away?",
-                     (long long)reading->limit_s);
-        else
-            snprintf(text, sizeof text,
-                     "the reader %s while it looked at the scan; the file may be damaged", how);
+        snprintf(text, sizeof text,
+                 "the reader %s while it looked at the scan; the file may be damaged", how);
         xpd_log(XPD_LOG_WARNING, NULL, "%s", text);
         answer(reading, NULL, xpp_problem(XPP_FAULT_DATASET, text, NULL, NULL));
     }
+    if (reading->lost)
+        child->b->readers_lost--;
     give_place(reading);
     reading_free(reading);
+}
+
+/* Killed; a process that waits for a dead file system does not even die of that, so nobody waits
+ * for its end, and only so many may be left like this. */
+static void put_away(xpd_reading *reading)
+{
+    xpd_child_signal(&reading->child, SIGKILL);
+    if (!reading->lost)
+        reading->child.b->readers_lost++;
+    reading->lost = true;
 }
 
 static void too_late(void *context)
 {
     xpd_reading *reading = context;
-    reading->late = true;
-    xpd_child_signal(&reading->child, SIGKILL);
+    char text[160];
+
+    snprintf(text, sizeof text,
+             "the scan could not be read within %lld s; is its file system slow or away?",
+             (long long)reading->limit_s);
+    xpd_log(XPD_LOG_WARNING, NULL, "%s", text);
+    put_away(reading);
+    answer(reading, NULL, xpp_problem(XPP_FAULT_DATASET_UNRESPONSIVE, text, NULL, NULL));
 }
 
 static bool launch(xpd_reading *reading, xpd_error *err)
 {
     xpd_broker *b = reading->child.b;
 
+    if (b->readers_lost >= LOST_MAX)
+        return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "",
+                        "%d readers wait for file systems that do not answer; no scan is read "
+                        "until one of them does",
+                        b->readers_lost);
     if (!xpd_child_start(&reading->child, b->config.reader_program, NULL, true, 800, err))
         return false;
     xpd_timer_set(&b->loop, &reading->deadline, reading->limit_s * 1000);
@@ -239,5 +258,5 @@ void xpd_reading_abandon(xpd_reading *reading)
     }
     reading->done = NULL;
     xpd_timer_cancel(&reading->deadline);
-    xpd_child_signal(&reading->child, SIGKILL);
+    put_away(reading);
 }

@@ -247,7 +247,7 @@ static void delete_ended(xpd_request *r, xpd_job *job)
         return;
     }
     xpd_request_wait(r);
-    xpd_store_delete(r->b->store, job->id, deleted, r);
+    xpd_job_forget(r->b, job, deleted, r);
 }
 
 void xpd_delete_job(xpd_request *r)

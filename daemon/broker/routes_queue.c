@@ -3,6 +3,7 @@
 #include "dispatch.h"
 #include "life.h"
 #include "log.h"
+#include "memory.h"
 #include "people.h"
 #include "routes.h"
 #include "run.h"
@@ -120,6 +121,41 @@ static json_t *limit(int64_t most, int64_t current)
                      (json_int_t)current);
 }
 
+static json_t *or_null(int64_t most)
+{
+    return most > 0 ? json_integer(most) : json_null();
+}
+
+/* What the scheduler goes by. */
+static json_t *scheduling(const xpd_broker *b, uid_t uid)
+{
+    json_t *run = json_object();
+    int live = 0;
+
+    for (int i = 0; i < XPD_CLASSES; i++)
+        json_object_set_new(run, xpd_class_name((xpd_class)i), or_null(b->config.max_run_s[i]));
+    for (int i = 0; i < b->worker_count; i++)
+        live += xpd_set_kept_for_live(b, i);
+    return json_pack("{s:f, s:o, s:o, s:I, s:i, s:{s:i, s:i}}", "share",
+                     xpd_weight_of(&b->config, uid), "max_run_s", run, "max_queue_s",
+                     or_null(b->config.max_queue_s), "min_run_s", (json_int_t)b->config.min_run_s,
+                     "preemptions_max", XPD_YIELDS_MAX, "sets", "all", b->worker_count, "live",
+                     live);
+}
+
+static json_t *memory(const xpd_broker *b)
+{
+    xpd_sched_pool pools[XPD_POOLS_MAX];
+    int64_t most = xpd_memory_host(b);
+
+    xpd_memory_pools(b, pools);
+    return json_pack("{s:o, s:o}", "host_bytes",
+                     most == XPD_ROOM_ENDLESS ? json_null() : json_integer(most), "free_bytes",
+                     pools[XPD_POOL_HOST].free == XPD_NEVER
+                         ? json_null()
+                         : json_integer(pools[XPD_POOL_HOST].free));
+}
+
 void xpd_get_limits(xpd_request *r)
 {
     xpd_broker *b = r->b;
@@ -135,13 +171,17 @@ void xpd_get_limits(xpd_request *r)
     xpd_streams_of(b, uid, NULL, &streams);
     json_t *rate = limit(b->config.rate, 0);
     json_object_set_new(rate, "burst", json_integer(b->config.burst));
-    json_object_set_new(rate, "left",
-                        json_integer(xpd_rate_left(&b->rate, uid, b->config.rate, b->config.burst,
-                                                   xpd_now_ms())));
+    json_object_set_new(
+        rate, "left",
+        json_integer(xpd_rate_left(&b->rate, uid, b->config.rate, b->config.burst, xpd_now_ms())));
     json_object_del(rate, "current");
     xpd_reply_json(
         r, MHD_HTTP_OK,
-        json_pack("{s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:{s:I, s:I}, s:f, s:I, s:I}", "class",
+        json_pack("{s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:{s:I, s:I}, s:f, "
+                  "s:I, s:I}",
+                  "scheduling", scheduling(b, uid), "memory", memory(b), "sets_user",
+                  limit(b->config.sets_user_max, running), "artefact_bytes_user",
+                  limit(b->config.artefacts_user_mib << 20, xpd_artefacts_of(b, uid)), "class",
                   xpd_class_name(xpd_class_of_caller(&b->config, &r->caller)), "streams_user",
                   limit(b->config.streams_user_max, streams.user), "streams",
                   limit(b->config.streams_max, streams.all), "rate", rate, "streams_job",
@@ -194,7 +234,7 @@ void xpd_post_release(xpd_request *r)
 
 /* -------------------------------------------------------------------------------------- patch */
 
-/* The document may only have the two members, of the types that a job document allows: it is
+/* The document may only have the three members, of the types that a job document allows: it is
  * checked as part of one. */
 static json_t *check_patch(const json_t *patch)
 {
@@ -208,9 +248,9 @@ static json_t *check_patch(const json_t *patch)
         key = json_object_iter_key(at);
         value = json_object_iter_value(at);
         snprintf(pointer, sizeof pointer, "/%.80s", key);
-        if (strcmp(key, "priority") != 0 && strcmp(key, "labels") != 0)
-            xpp_errors_add(errors, pointer, "'%.60s' cannot be changed; priority and labels can",
-                           key);
+        if (strcmp(key, "priority") != 0 && strcmp(key, "labels") != 0 && strcmp(key, "class") != 0)
+            xpp_errors_add(errors, pointer,
+                           "'%.60s' cannot be changed; priority, class and labels can", key);
         else if (!json_is_null(value) || strcmp(key, "labels") != 0)
             json_object_set(whole, key, value);
     }
@@ -277,6 +317,27 @@ static json_t *without_nulls(const json_t *patch)
     return out;
 }
 
+/* name NULL = it stays. */
+static bool patch_class(xpd_request *r, const char *name)
+{
+    xpd_job *job = r->job;
+    xpd_class class;
+    xpd_error err = XPD_ERROR_INIT;
+
+    if (!name || !xpd_class_find(&class, name) || class == job->class)
+        return true;
+    if (job->state != XPD_JOB_QUEUED && job->state != XPD_JOB_HELD) {
+        refuse_state(r, "the class decides when a job starts; this one does not wait any more");
+        return false;
+    }
+    if (!xpd_class_allowed(&r->b->config, &r->caller, class, &err)) {
+        xpd_reply_error(r, &err);
+        return false;
+    }
+    job->class = class;
+    return true;
+}
+
 void xpd_patch_job(xpd_request *r)
 {
     xpd_job *job = r->job;
@@ -291,7 +352,8 @@ void xpd_patch_job(xpd_request *r)
     }
     if (!json_is_object(patch)) {
         xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST,
-                        "the body is a merge patch: a JSON object with priority, labels or both");
+                        "the body is a merge patch: a JSON object with priority, class, labels or "
+                        "several of them");
         goto done;
     }
     bare = without_nulls(patch);
@@ -312,6 +374,8 @@ void xpd_patch_job(xpd_request *r)
         refuse_state(r, "the job has ended; its priority has no meaning any more");
         goto done;
     }
+    if (!patch_class(r, json_string_value(json_object_get(patch, "class"))))
+        goto done;
     if (labels && !xpd_job_set_labels(job, labels)) {
         xpd_reply_fault(r, XPP_FAULT_UNAVAILABLE, "memory is exhausted");
         goto done;

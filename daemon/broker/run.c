@@ -4,6 +4,8 @@
 #include "dispatch.h"
 #include "life.h"
 #include "log.h"
+#include "memory.h"
+#include "output.h"
 #include "reader.h"
 #include "worker.h"
 
@@ -13,8 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEATHS_MAX 2 /* workers that a job may take with it */
-#define YIELDS_MAX 3 /* times that it makes room for others */
+#define DEATHS_MAX 2                  /* workers that a job may take with it */
+#define BUSY_FIRST_MS ((int64_t)1000) /* between looks at a scan that is being written */
+#define BUSY_MOST_MS ((int64_t)60000)
+#define RETRY_FIRST_MS                                                                             \
+    ((int64_t)2000) /* after a worker that had too little memory; doubled up to 16 times */
 
 typedef enum stop_cause { GO_ON, CANCELLED, DEADLINE, SHUTDOWN, YIELD } stop_cause;
 
@@ -31,6 +36,8 @@ struct xpd_run {
     bool resumed;         /* not the first attempt: its time says little */
     stop_cause stop;
     char by[64];
+    double limit_s;   /* the most that it may run; 0 = no limit */
+    bool class_limit; /* that is its class's */
     xpd_timer deadline, grace;
     xpd_pace pace;
 };
@@ -105,8 +112,10 @@ static void leave_stopped(xpd_run *run)
 
     switch (run->stop) {
     case DEADLINE:
-        snprintf(detail, sizeof detail, "not finished %.12g s after its start",
-                 run->decoded->deadline_s);
+        snprintf(detail, sizeof detail, "not finished %.12g s after its start%s%s%s", run->limit_s,
+                 run->class_limit ? ", the most that a job of class " : "",
+                 run->class_limit ? xpd_class_name(run->job->class) : "",
+                 run->class_limit ? " may run here" : "");
         leave(run, XPD_JOB_FAILED, "deadline", detail);
         break;
     case SHUTDOWN:
@@ -170,15 +179,58 @@ static bool send_start(xpd_run *run, xpp_ipc_message *scan)
     return sent;
 }
 
+/* What it needs may not have been known before, or be another scan's by now. */
+static bool admit(xpd_run *run, const xpp_ipc_message *scan, int positions, xpd_error *err)
+{
+    xpd_room room;
+
+    xpd_memory_room(run->b, run->decoded, scan->body, &room);
+    xpd_output_note(run->job, scan->body);
+    return xpd_admit(&run->job->needs, &run->choice, &run->w->devices, &room, run->decoded,
+                     scan->body, scan->fds[positions], NULL, err);
+}
+
+/* The scan is being written: back to the queue, to look again in a while.  Half as often the longer
+ * it takes, since each look makes two events. */
+static bool waits_for_file(xpd_run *run, const json_t *problem)
+{
+    const char *detail = json_string_value(json_object_get(problem, "detail"));
+    xpd_job *job = run->job;
+    bool first = !run->repeated;
+    int64_t now = xpd_now_ms(), waited;
+
+    if (xpd_fault_of_problem(problem) != XPP_FAULT_DATASET_BUSY || run->stop != GO_ON)
+        return false;
+    if (job->busy_ms == 0)
+        job->busy_ms = now;
+    waited = now - job->busy_ms;
+    if (waited >= run->b->config.dataset_wait_s * 1000)
+        return false;
+    job->retry_ms = now + (waited / 4 < BUSY_FIRST_MS  ? BUSY_FIRST_MS
+                           : waited / 4 > BUSY_MOST_MS ? BUSY_MOST_MS
+                                                       : waited / 4);
+    leave(run, XPD_JOB_QUEUED, "dataset-busy", detail ? detail : "");
+    if (first)
+        job->started_ms = 0; /* nothing was done yet that could be repeated */
+    return true;
+}
+
 static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
 {
     xpd_run *run = context;
     xpd_error err = XPD_ERROR_INIT;
+    bool known = run->job->needs.known; /* the scheduler looked before it started the job */
+    char text[256];
 
     run->reading = NULL;
     if (!problem) {
+        run->job->busy_ms = 0;
         run->job->frames = json_integer_value(json_object_get(scan->body, "frames"));
         run->job->side = json_integer_value(json_object_get(scan->body, "frame_side"));
+    }
+    if (problem && waits_for_file(run, problem)) {
+        json_decref(problem);
+        return;
     }
     if (problem) {
         const char *detail = json_string_value(json_object_get(problem, "detail"));
@@ -193,10 +245,12 @@ static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
         leave(run, XPD_JOB_FAILED, "internal", "the reader gave no positions");
     } else if (!run->w->ready) {
         leave(run, XPD_JOB_QUEUED, "", "the worker was replaced while the scan was read");
-    } else if (!xpd_output_allowed(run->b, run->job->uid, scan->body, &err) ||
-               !xpd_admit(&run->choice, run->decoded, scan->body, scan->fds[positions], NULL,
-                          &err)) {
+    } else if (!xpd_output_allowed(run->b, run->job->uid, run->job, run->decoded->output_path,
+                                   scan->body, &err) ||
+               !admit(run, scan, positions, &err)) {
         leave_error(run, &err);
+    } else if (!xpd_memory_now(run->w, run->job, !known, text, sizeof text)) {
+        leave(run, XPD_JOB_QUEUED, "memory", text);
     } else if (!send_start(run, scan)) {
         xpd_child_signal(&run->w->child, SIGKILL);
         leave(run, XPD_JOB_QUEUED, "", "the worker did not take the job and is replaced");
@@ -259,6 +313,16 @@ static bool begin(xpd_run *run, xpd_error *err)
     return run->reading != NULL;
 }
 
+static void set_limit(xpd_run *run)
+{
+    double class_s = (double)run->b->config.max_run_s[run->job->class];
+
+    run->limit_s = run->decoded->deadline_s;
+    run->class_limit = class_s > 0 && (run->limit_s <= 0 || class_s < run->limit_s);
+    if (run->class_limit)
+        run->limit_s = class_s;
+}
+
 void xpd_run_start(xpd_worker *w, xpd_job *job)
 {
     xpd_broker *b = w->child.b;
@@ -280,8 +344,9 @@ void xpd_run_start(xpd_worker *w, xpd_job *job)
         leave_error(run, &err);
         return;
     }
-    if (run->decoded->deadline_s > 0)
-        xpd_timer_set(&b->loop, &run->deadline, (int64_t)(run->decoded->deadline_s * 1000));
+    set_limit(run);
+    if (run->limit_s > 0)
+        xpd_timer_set(&b->loop, &run->deadline, (int64_t)(run->limit_s * 1000));
 }
 
 /* ------------------------------------------------------------------------------------ worker */
@@ -341,6 +406,7 @@ static bool take_event(xpd_run *run, json_t *event)
             continue;
         if (i == 0) {
             take_iter(run->job, event);
+            run->job->retries = 0;
             run->b->metrics.iterations++;
             xpd_pace_step(&run->pace, xpd_now_ms(), ends_stage(run->decoded, &run->job->progress));
         } else if (strcmp(type, "checkpoint") == 0) {
@@ -394,6 +460,32 @@ static const char *known_reason(const char *reason)
     return "internal";
 }
 
+/* The worker found less memory than was there when the job was admitted: somebody else took it. The
+ * job waits, where it ever fits; *body is its `done`. */
+static bool waits_for_memory(xpd_run *run, const json_t *body)
+{
+    const json_t *problem = json_object_get(body, "problem");
+    const char *reason = json_string_value(json_object_get(body, "reason")),
+               *detail = json_string_value(json_object_get(body, "detail"));
+    int64_t required = json_integer_value(json_object_get(problem, "required_bytes"));
+    const xpe_device_info *d = xpd_devices_find(&run->w->devices, run->choice.names[0]);
+    xpd_job *job = run->job;
+    xpd_room room;
+
+    if (!reason || strcmp(reason, "no-device-memory") != 0 || run->stop != GO_ON || !d)
+        return false;
+    xpd_memory_room(run->b, run->decoded, NULL, &room);
+    if (required < 1 || required > xpd_room_of(&room, d))
+        return false;
+    if (required > job->needs.device)
+        job->needs.device = required; /* the worker knows what its libraries take */
+    int64_t wait_ms = RETRY_FIRST_MS << (job->retries < 4 ? job->retries : 4);
+    job->retries++;
+    job->retry_ms = xpd_now_ms() + wait_ms;
+    leave(run, XPD_JOB_QUEUED, "memory", detail ? detail : "");
+    return true;
+}
+
 bool xpd_run_done(xpd_worker *w, const json_t *body)
 {
     const char *word = json_string_value(json_object_get(body, "state")),
@@ -419,7 +511,7 @@ bool xpd_run_done(xpd_worker *w, const json_t *body)
         if (run->stop == GO_ON)
             snprintf(run->by, sizeof run->by, "the worker");
         leave_stopped(run);
-    } else {
+    } else if (!waits_for_memory(run, body)) {
         leave(run, state, known_reason(json_string_value(json_object_get(body, "reason"))),
               detail ? detail : "");
     }
@@ -528,7 +620,7 @@ bool xpd_run_yields(const xpd_worker *w, bool *leaving)
     const xpd_run *run = w->run;
     *leaving = run && run->stop == YIELD;
     return run && run->stop == GO_ON && run->job->state == XPD_JOB_RUNNING &&
-           run->job->checkpoint && run->job->yielded < YIELDS_MAX &&
+           run->job->checkpoint && run->job->yielded < XPD_YIELDS_MAX &&
            xpd_wall_ms() - run->job->started_ms >= run->b->config.min_run_s * 1000;
 }
 

@@ -5,6 +5,8 @@
 
 #include "broker.h"
 
+#define XPD_YIELDS_MAX 3 /* times that a job makes room for others */
+
 struct xpd_worker;
 
 /* Starts a waiting job on a worker that is free. */

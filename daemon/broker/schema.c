@@ -37,6 +37,8 @@ static const char *const steps[XPD_SCHEMA_VERSION - 1] = {
     "UPDATE jobs SET queued_ms = created_ms;"
     "CREATE TABLE notes(key TEXT PRIMARY KEY, a REAL NOT NULL, b REAL NOT NULL,"
     " n INTEGER NOT NULL, t_ms INTEGER NOT NULL);",
+    /* 3: what a program may know of a job that no query asks for, as JSON (job.c) */
+    "ALTER TABLE jobs ADD COLUMN more TEXT;",
 };
 
 static bool fail(sqlite3 *db, const char *path, const char *what, xpd_error *err)

@@ -8,7 +8,7 @@
 
 struct sqlite3;
 
-#define XPD_SCHEMA_VERSION 2
+#define XPD_SCHEMA_VERSION 3
 
 /* Checks the file, makes the tables of an empty one, migrates an old one. */
 bool xpd_schema_open(struct sqlite3 *db, const char *path, xpd_error *err);

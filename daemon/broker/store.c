@@ -23,7 +23,7 @@ typedef struct op {
     enum { PUT, DELETE, NOTE, CHECK } kind;
     xpd_row *row;             /* PUT */
     char id[XPP_JOB_ID_SIZE]; /* DELETE */
-    xpd_note note;            /* NOTE */
+    xpd_note note;            /* NOTE; DELETE, where it has a key */
     xpd_store_told told;      /* CHECK */
     char text[256];           /* CHECK: what came of it */
     double seconds;           /* of the commit, in the first of a batch; else -1 */
@@ -55,10 +55,11 @@ struct xpd_store {
 
 static const char put_sql[] =
     "INSERT INTO jobs "
-    "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24)"
+    "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,"
+    "?25)"
     " ON CONFLICT(number) DO UPDATE SET rev=?3, state=?6, reason=?7, detail=?8, priority=?9,"
     " started_ms=?11, finished_ms=?12, attempts=?13, devices=?16, progress=?17, result=?18,"
-    " queued_ms=?21, frames=?22, side=?23, labels=?24";
+    " queued_ms=?21, frames=?22, side=?23, labels=?24, more=?25";
 
 static const char note_sql[] = "INSERT INTO notes VALUES(?1,?2,?3,?4,?5) ON CONFLICT(key) DO UPDATE"
                                " SET a=?2, b=?3, n=?4, t_ms=?5";
@@ -77,6 +78,7 @@ void xpd_row_free(xpd_row *row)
     free(row->idem_key);
     free(row->idem_sha);
     free(row->labels);
+    free(row->more);
     free(row);
 }
 
@@ -203,6 +205,7 @@ static xpd_row *read_row(sqlite3_stmt *s)
     row->frames = sqlite3_column_int64(s, 21);
     row->side = sqlite3_column_int64(s, 22);
     row->labels = column_text(s, 23);
+    row->more = column_text(s, 24);
     if (!row->user || !row->detail || !row->doc || !row->resolved) {
         xpd_row_free(row);
         return NULL;
@@ -286,6 +289,7 @@ static void bind_row(sqlite3_stmt *s, const xpd_row *r)
     sqlite3_bind_int64(s, 22, r->frames);
     sqlite3_bind_int64(s, 23, r->side);
     bind_text(s, 24, r->labels);
+    bind_text(s, 25, r->more);
 }
 
 static void bind_note(sqlite3_stmt *s, const xpd_note *note)
@@ -312,6 +316,12 @@ static int execute(xpd_store *store, const op *o)
     sqlite3_step(s);
     int code = sqlite3_reset(s);
     sqlite3_clear_bindings(s);
+    if (code != SQLITE_OK || o->kind != DELETE || !o->note.key[0])
+        return code;
+    bind_note(store->note, &o->note);
+    sqlite3_step(store->note);
+    code = sqlite3_reset(store->note);
+    sqlite3_clear_bindings(store->note);
     return code;
 }
 
@@ -323,8 +333,8 @@ static bool over_quota(sqlite3 *db)
     sqlite3_file *wal = NULL;
     int code = 0;
 
-    return sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &wal) == SQLITE_OK && wal &&
-           wal->pMethods &&
+    return sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &wal) == SQLITE_OK &&
+           wal && wal->pMethods &&
            wal->pMethods->xFileControl(wal, SQLITE_FCNTL_LAST_ERRNO, &code) == SQLITE_OK &&
            code == EDQUOT;
 }
@@ -505,7 +515,8 @@ void xpd_store_put(xpd_store *store, xpd_row *row, xpd_store_done done, void *co
     hand_over(store, o);
 }
 
-void xpd_store_delete(xpd_store *store, const char *id, xpd_store_done done, void *context)
+void xpd_store_delete(xpd_store *store, const char *id, const xpd_note *last, xpd_store_done done,
+                      void *context)
 {
     op *o = calloc(1, sizeof *o);
     if (!o) {
@@ -514,6 +525,8 @@ void xpd_store_delete(xpd_store *store, const char *id, xpd_store_done done, voi
         return;
     }
     o->kind = DELETE;
+    if (last)
+        o->note = *last;
     snprintf(o->id, sizeof o->id, "%s", id);
     o->done = done;
     o->context = context;

@@ -37,6 +37,7 @@ typedef struct xpd_row {
     int64_t queued_ms;    /* it waits since: its age */
     int64_t frames, side; /* of the scan; 0 = not known yet */
     char *labels;         /* object, where they were changed after submission, or NULL */
+    char *more;           /* object: the rest that job.c keeps, or NULL */
 } xpd_row;
 
 void xpd_row_free(xpd_row *row);
@@ -79,7 +80,9 @@ void xpd_store_check(xpd_store *store, xpd_store_told told, void *context);
 /* Calls back with the seconds of each commit; loop thread, NULL = nobody wants to know. */
 void xpd_store_observe(xpd_store *store, void (*took)(void *context, double seconds),
                        void *context);
-void xpd_store_delete(xpd_store *store, const char *id, xpd_store_done done, void *context);
+/* With `last` (may be NULL) a note is kept in the same transaction. */
+void xpd_store_delete(xpd_store *store, const char *id, const xpd_note *last, xpd_store_done done,
+                      void *context);
 /* Insert or replace by key; nobody is told, and it may be lost when the disk is full. */
 void xpd_store_note(xpd_store *store, const xpd_note *note);
 /* Waits until what was handed over is on disk; no callbacks. */

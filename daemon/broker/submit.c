@@ -7,6 +7,9 @@
 #include "dispatch.h"
 #include "life.h"
 #include "log.h"
+#include "memory.h"
+#include "output.h"
+#include "people.h"
 #include "reader.h"
 #include "worker.h"
 
@@ -28,6 +31,7 @@ typedef struct xpd_submission {
     xpd_choice choice;
     xpd_reading *reading;
     json_t *scan, *verdict;
+    xpd_needs needs;
     xpd_job *job;
     char key[256], sha[65]; /* idempotency; key "" = none */
     struct xpd_submission *next, **link;
@@ -145,6 +149,8 @@ static void store(xpd_submission *s)
     job->side = json_integer_value(json_object_get(s->scan, "frame_side"));
     if (s->choice.count > 0)
         job->devices = xpd_choice_names(&s->choice);
+    job->needs = s->needs;
+    xpd_output_note(job, s->scan);
     s->job = job;
     s->step = WAIT_STORE;
     xpd_store_put(s->b->store, xpd_job_row(job), committed, s);
@@ -156,10 +162,12 @@ static void verdict(xpd_submission *s)
     json_object_del(scan, "arrays");
     json_object_del(scan, "file");
     json_object_del(scan, "output_folder");
+    json_object_del(scan, "output_disk");
     json_object_del(scan, "replaces");
     xpd_reply_json(s->r, MHD_HTTP_OK,
-                   json_pack("{s:b, s:O, s:o, s:o}", "admitted", 1, "job", s->resolved, "scan",
-                             scan, "devices", s->verdict ? json_incref(s->verdict) : json_array()));
+                   json_pack("{s:b, s:O, s:o, s:o, s:o}", "admitted", 1, "job", s->resolved, "scan",
+                             scan, "devices", s->verdict ? json_incref(s->verdict) : json_array(),
+                             "needs", xpd_needs_json(&s->needs)));
     submission_free(s);
 }
 
@@ -173,12 +181,43 @@ static void admitted(xpd_submission *s)
         store(s);
 }
 
+/* Those that are on their way to the disk are not in the table yet. */
+static bool output_free(const xpd_submission *s, const json_t *scan, xpd_error *err)
+{
+    const char *path = s->decoded->output_path;
+
+    for (const xpd_submission *o = s->b->submissions; path && o; o = o->next) {
+        if (o != s && o->scan && !o->dry_run && o->decoded->output_path &&
+            xpd_output_same(path, scan, o->decoded->output_path, o->scan))
+            return xpd_fail(err, XPP_FAULT_OUTPUT, "/output/path",
+                            "output.path '%s' is the output of a job that is being submitted; "
+                            "choose another",
+                            path);
+    }
+    return xpd_output_allowed(s->b, s->r->caller.uid, NULL, path, scan, err);
+}
+
+static bool fits(xpd_submission *s, const xpp_ipc_message *scan, int positions, xpd_error *err)
+{
+    xpd_room room;
+
+    xpd_memory_room(s->b, s->decoded, scan->body, &room);
+    return xpd_admit(&s->needs, &s->choice, xpd_workers_devices(s->b), &room, s->decoded,
+                     scan->body, scan->fds[positions], &s->verdict, err) &&
+           xpd_admit_files(&s->needs, &room, s->decoded, err);
+}
+
 static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
 {
     xpd_submission *s = context;
     xpd_error err = XPD_ERROR_INIT;
 
     s->reading = NULL;
+    if (problem && !s->dry_run && xpd_fault_of_problem(problem) == XPP_FAULT_DATASET_BUSY) {
+        json_decref(problem); /* looked at when it starts; until it is written the job waits */
+        admitted(s);
+        return;
+    }
     if (problem) {
         finish_problem(s, problem);
         return;
@@ -187,14 +226,30 @@ static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
     if (positions < 0) {
         xpd_fail(&err, XPP_FAULT_INTERNAL, "", "the reader gave no positions");
         finish_error(s, &err);
-    } else if (!xpd_output_allowed(s->b, s->r->caller.uid, scan->body, &err) ||
-               !xpd_admit(&s->choice, s->decoded, scan->body, scan->fds[positions], &s->verdict,
-                          &err)) {
+    } else if (!output_free(s, scan->body, &err) || !fits(s, scan, positions, &err)) {
         finish_error(s, &err);
     } else {
         s->scan = json_incref(scan->body);
         admitted(s);
     }
+}
+
+static xpd_class class_of(const xpd_submission *s)
+{
+    const char *name = json_string_value(json_object_get(s->resolved, "class"));
+    xpd_class class = XPD_CLASS_NORMAL;
+    return name && xpd_class_find(&class, name) ? class : XPD_CLASS_NORMAL;
+}
+
+static bool has_set(const xpd_submission *s, xpd_error *err)
+{
+    bool any = class_of(s) == XPD_CLASS_LIVE;
+
+    for (int i = 0; i < s->b->worker_count && !any; i++)
+        any = !xpd_set_kept_for_live(s->b, i);
+    return any || xpd_fail(err, XPP_FAULT_NO_DEVICE, "/class",
+                           "all %d device sets are kept for live jobs, which this one is not",
+                           s->b->worker_count);
 }
 
 static void look(xpd_submission *s)
@@ -203,6 +258,10 @@ static void look(xpd_submission *s)
 
     xpd_timer_cancel(&s->patience);
     if (!xpd_devices_choose(&s->choice, xpd_workers_devices(s->b), s->decoded, &err)) {
+        finish_error(s, &err);
+        return;
+    }
+    if (!has_set(s, &err)) {
         finish_error(s, &err);
         return;
     }
@@ -250,23 +309,21 @@ void xpd_submissions_end(xpd_broker *b)
 
 /* ------------------------------------------------------------------------------------ checks */
 
-/* Another job that is going to write, or has written as another user, the same file. */
-static bool check_output(const xpd_submission *s, xpd_error *err)
+/* Files that the user's jobs left in the state folder. */
+static bool check_artefacts(const xpd_broker *b, const xpd_caller *caller, xpd_error *err)
 {
-    const xpd_table *jobs = &s->b->jobs;
-    for (size_t i = 0; s->decoded->output_path && i < jobs->count; i++) {
-        const xpd_job *job = jobs->items[i];
-        const char *path = json_string_value(json_object_get(job->head, "output"));
-        bool mine = job->uid == s->r->caller.uid, over = xpd_state_terminal(job->state);
-        if (!path || strcmp(path, s->decoded->output_path) != 0 || (over && (mine || !job->result)))
-            continue;
-        return xpd_fail(
-            err, XPP_FAULT_OUTPUT, "/output/path",
-            mine ? "output.path '%s' is the output of job %s, which is not finished; choose another"
-                 : "output.path '%s' belongs to another user's job; choose another",
-            path, mine ? job->id : "");
-    }
-    return true;
+    int64_t limit = b->config.artefacts_user_mib << 20,
+            mine = limit > 0 ? xpd_artefacts_of(b, caller->uid) : 0;
+
+    if (limit == 0 || mine < limit)
+        return true;
+    xpd_fail(err, XPP_FAULT_LOW_DISK, "",
+             "your jobs left %lld MiB in the service's folder, the limit is %lld MiB; delete some "
+             "that are finished, or name an output.path so that results are not kept there",
+             (long long)(mine >> 20), (long long)b->config.artefacts_user_mib);
+    err->more = json_pack("{s:I, s:I, s:s}", "limit", (json_int_t)limit, "current",
+                          (json_int_t)mine, "scope", "user");
+    return false;
 }
 
 static bool check_room(xpd_broker *b, const xpd_caller *caller, xpd_error *err)
@@ -405,7 +462,9 @@ void xpd_submit(xpd_request *r, json_t *doc, bool dry_run, bool probe)
         submission_free(s);
         return;
     }
-    if (!check_output(s, &err) || (!dry_run && !check_room(b, &r->caller, &err))) {
+    if (!xpd_class_allowed(&b->config, &r->caller, class_of(s), &err) ||
+        !xpd_output_free(b, r->caller.uid, s->decoded->output_path, &err) ||
+        (!dry_run && (!check_artefacts(b, &r->caller, &err) || !check_room(b, &r->caller, &err)))) {
         finish_error(s, &err);
         return;
     }

@@ -3,6 +3,7 @@
 
 #include "dispatch.h"
 #include "log.h"
+#include "memory.h"
 #include "run.h"
 #include "submit.h"
 
@@ -30,12 +31,9 @@ static bool take_hello(xpd_worker *w, const json_t *body)
 
     if (w->ready || !xpd_devices_decode(&w->devices, body))
         return false;
-    for (int i = 0; i < w->devices.count; i++) {
-        if (is_cpu(&w->devices.items[i])) /* all share the one memory */
-            w->devices.items[i].bytes_free /= w->child.b->worker_count;
-    }
     snprintf(w->build, sizeof w->build, "%s", build ? build : "");
     w->ready = true;
+    xpd_memory_heard(w->child.b, &w->devices);
     xpd_log(XPD_LOG_INFO, NULL, "worker %d (%d) is ready: %s", w->index, (int)w->child.pid,
             w->build);
     xpd_dispatch_due(w->child.b);
@@ -68,7 +66,10 @@ static bool on_message(xpd_child *child, xpp_ipc_message *message)
         w->pings_open = 0;
         take_beat(w, message->body);
         w->asked = false;
-        return xpd_devices_update(&w->devices, message->body, child->b->worker_count);
+        if (!xpd_devices_update(&w->devices, message->body))
+            return false;
+        xpd_memory_heard(child->b, &w->devices);
+        return true;
     default:
         return false;
     }

@@ -11,6 +11,10 @@ xpp_fault xpd_fault_of(const xpe_error *err)
     case XPE_INVALID:
     case XPE_IO:
         return strncmp(err->pointer, "/output", 7) == 0 ? XPP_FAULT_OUTPUT : XPP_FAULT_DATASET;
+    case XPE_BUSY:
+        return XPP_FAULT_DATASET_BUSY;
+    case XPE_CHANGED:
+        return XPP_FAULT_DATASET_CHANGED;
     case XPE_NO_MEMORY:
         return XPP_FAULT_UNAVAILABLE;
     default:
@@ -24,6 +28,8 @@ int xpd_exit_of(const xpe_error *err)
     case XPE_OK:
         return 0;
     case XPE_INVALID:
+    case XPE_BUSY:
+    case XPE_CHANGED:
         return 3;
     case XPE_IO:
     case XPE_NO_MEMORY:

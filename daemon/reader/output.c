@@ -52,8 +52,12 @@ static xpe_status check_folder(xpd_output_place *found, const char *path, const 
     }
     /* The superuser passes the check above everywhere, /proc included, where no file can be made.
      */
-    if (statvfs(resolved, &v) == 0 && v.f_bavail == 0)
-        return refuse(err, path, "its folder cannot be written: there is no room on its disk");
+    if (statvfs(resolved, &v) == 0) {
+        if (v.f_bavail == 0)
+            return refuse(err, path, "its folder cannot be written: there is no room on its disk");
+        found->disk_total = (int64_t)(v.f_blocks * v.f_frsize);
+        found->disk_free = (int64_t)(v.f_bavail * v.f_frsize);
+    }
     found->folder_device = (int64_t)s.st_dev;
     found->folder_inode = (int64_t)s.st_ino;
     return XPE_OK;

@@ -385,6 +385,13 @@ static json_t *describe(const work *w)
                                 json_pack("{s:I, s:I}", "device",
                                           (json_int_t)w->output.folder_device, "inode",
                                           (json_int_t)w->output.folder_inode));
+        if (w->output.folder_inode)
+            json_object_set_new(
+                scan, "output_disk",
+                json_pack("{s:I, s:I, s:I, s:I}", "device", (json_int_t)w->output.folder_device,
+                          "inode", (json_int_t)w->output.folder_inode, "bytes_total",
+                          (json_int_t)w->output.disk_total, "bytes_free",
+                          (json_int_t)w->output.disk_free));
         if (w->output.exists)
             json_object_set_new(scan, "replaces",
                                 json_pack("{s:I, s:I, s:I}", "inode", (json_int_t)w->output.inode,

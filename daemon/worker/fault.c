@@ -17,6 +17,8 @@ static const struct {
     {XPE_DEVICE_LOST, "internal", XPP_FAULT_INTERNAL},
     {XPE_DIVERGED, "diverged", XPP_FAULT_INTERNAL},
     {XPE_CANCELLED, "cancelled", XPP_FAULT_INTERNAL},
+    {XPE_BUSY, "dataset-busy", XPP_FAULT_DATASET_BUSY},
+    {XPE_CHANGED, "dataset-changed", XPP_FAULT_DATASET_CHANGED},
     {XPE_IO, "output", XPP_FAULT_OUTPUT},
     {XPE_INTERNAL, "internal", XPP_FAULT_INTERNAL},
 };
@@ -31,7 +33,8 @@ const char *xpd_reason_of(xpe_status status)
 
 int xpd_exit_of(const char *state, const char *reason)
 {
-    static const char *const refusals[] = {"refused", "dataset", "no-device-memory"};
+    static const char *const refusals[] = {"refused",         "dataset",          "dataset-busy",
+                                           "dataset-changed", "no-device-memory"};
 
     if (strcmp(state, "succeeded") == 0)
         return XPD_EXIT_OK;

@@ -177,7 +177,7 @@ def test_full_state_disk(make_faulty, small_state, slow_scan_file, scan_file, tm
     pid = daemon.process.pid
     before = daemon.api.finish(daemon.api.submit(job_of(scan_file, 2, output={"path": str(tmp_path / "before.h5")}))["id"])
     assert before["state"] == "succeeded", before
-    running = daemon.api.submit(job_of(slow_scan_file, 100000, output={"path": str(tmp_path / "running.h5")}))
+    running = daemon.api.submit(job_of(slow_scan_file, 100000, checkpoint="off", output={"path": str(tmp_path / "running.h5")}))
     daemon.api.wait_for_iteration(running["id"], 3)
     filler = fill(daemon.state)
     refused = [daemon.api.post("/v1/jobs", job_of(scan_file, 2, name="x" * 200, output={"path": str(tmp_path / f"{i}.h5")})) for i in range(40)]

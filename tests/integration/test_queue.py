@@ -265,7 +265,7 @@ def test_an_older_state_is_copied_and_taken_over(make_daemon, scan_file):
     daemon.stop()
     database = daemon.state / "queue.db"
     with opened(database) as db:
-        for column in ("queued_ms", "frames", "side", "labels"):
+        for column in ("queued_ms", "frames", "side", "labels", "more"):
             db.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
         db.execute("DROP TABLE notes")
         db.execute("UPDATE meta SET value = '1' WHERE key = 'schema_version'")
@@ -300,10 +300,10 @@ def test_the_ballast_is_there_while_the_service_is(make_daemon):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """24 MiB, which nobody else fills."""
+    """64 MiB, which nobody else fills."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", folder], capture_output=True, text=True)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", folder], capture_output=True, text=True)
     if made.returncode:
         pytest.skip(f"no file system of a few megabytes: {made.stderr.strip()}")
     yield folder

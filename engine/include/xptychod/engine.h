@@ -43,6 +43,8 @@ extern "C" {
     X(DEVICE_LOST, "a device failed; its process should be replaced")                              \
     X(DIVERGED, "the data error is no longer a finite number")                                     \
     X(CANCELLED, "stopped on request")                                                             \
+    X(BUSY, "a file is being written by another program; it may do later")                         \
+    X(CHANGED, "a file changed while it was read")                                                 \
     X(IO, "a file could not be read or written")                                                   \
     X(INTERNAL, "a defect of this program")
 

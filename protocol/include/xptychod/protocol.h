@@ -57,9 +57,13 @@ const char *xpp_version(void);
     X(UNSUPPORTED_TYPE, 415, "unsupported-type", "The body must be application/json")              \
     X(INVALID_JOB, 422, "invalid-job", "The job is not valid")                                     \
     X(DATASET, 422, "dataset", "The dataset cannot be used")                                       \
+    X(DATASET_BUSY, 409, "dataset-busy", "The dataset is being written")                           \
+    X(DATASET_CHANGED, 422, "dataset-changed", "The dataset changed while it was read")            \
+    X(DATASET_UNRESPONSIVE, 422, "dataset-unresponsive", "The dataset could not be read in time")  \
     X(OUTPUT, 422, "output", "The output path cannot be used")                                     \
     X(NO_DEVICE, 422, "no-device", "The devices asked for do not exist")                           \
     X(NO_DEVICE_MEMORY, 422, "insufficient-device-memory", "The job does not fit the devices")     \
+    X(NO_DISK, 422, "insufficient-disk", "The job's files do not fit the disk")                    \
     X(IDEMPOTENCY, 422, "idempotency-conflict", "The idempotency key was used with another body")  \
     X(PRECONDITION_REQUIRED, 428, "precondition-required", "If-Match is needed")                   \
     X(QUEUE_FULL, 429, "queue-full", "The queue is full")                                          \

@@ -1,10 +1,7 @@
-/* Choice of devices and admission by the plan. */
+/* Devices as the worker tells them, and the choice among them. */
 #include "support.h"
 
 #include "device.h"
-
-#include <fcntl.h>
-#include <sys/mman.h>
 
 static const char cpu_only[] =
     "{\"devices\": [{\"name\": \"cpu\", \"model\": \"m\", \"absent\": \"\", \"bytes_total\": "
@@ -103,10 +100,10 @@ static void a_hello_that_breaks_the_contract_is_refused(void **state)
     }
 }
 
-static bool updated(xpd_devices *devices, const char *text, int shares)
+static bool updated(xpd_devices *devices, const char *text)
 {
     json_t *pong = json_loads(text, 0, NULL);
-    bool good = xpd_devices_update(devices, pong, shares);
+    bool good = xpd_devices_update(devices, pong);
     json_decref(pong);
     return good;
 }
@@ -124,9 +121,9 @@ static void a_pong_brings_the_memory_of_now_and_no_device(void **state)
 
     (void)state;
     assert_true(xpd_devices_choose(&choice, &devices, job, &err));
-    assert_true(updated(&devices, word, 2));
+    assert_true(updated(&devices, word));
     assert_int_equal(devices.count, 3);
-    assert_int_equal(xpd_devices_find(&devices, "cpu")->bytes_free, 30);
+    assert_int_equal(xpd_devices_find(&devices, "cpu")->bytes_free, 60);
     assert_int_equal(xpd_devices_find(&devices, "cpu")->bytes_total, 90);
     assert_int_equal(xpd_devices_find(&devices, "cuda:0")->bytes_free, 8);
     assert_int_equal(xpd_devices_find(&devices, "cuda:1")->bytes_free, 2);
@@ -136,96 +133,10 @@ static void a_pong_brings_the_memory_of_now_and_no_device(void **state)
     assert_int_equal(choice.bytes_free[0], 8);
     assert_int_equal(choice.bytes_free[1], 2);
 
-    assert_true(updated(&devices, "{}", 1)); /* a worker that says nothing about it */
-    assert_false(updated(&devices, "{\"devices\": [{\"bytes_free\": 2}]}", 1));
+    assert_true(updated(&devices, "{}")); /* a worker that says nothing about it */
+    assert_false(updated(&devices, "{\"devices\": [{\"bytes_free\": 2}]}"));
     assert_false(
-        updated(&devices, "{\"devices\": [{\"name\": \"cpu\", \"bytes_free\": -2}]}", 1));
-    xpp_job_free(job);
-}
-
-/* positions on a line, one pixel apart */
-static int positions_fd(int count, double pitch, bool sealed)
-{
-    int fd = memfd_create("positions", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    assert_true(fd >= 0);
-    for (int i = 0; i < count; i++) {
-        double at[2] = {i * pitch, 0.0};
-        assert_int_equal(write(fd, at, sizeof at), sizeof at);
-    }
-    if (sealed)
-        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE), 0);
-    return fd;
-}
-
-static json_t *scan_of(int frames)
-{
-    return json_pack("{s:i, s:i, s:f, s:f, s:f, s:[{s:s}]}", "frames", frames, "frame_side", 32,
-                     "wavelength_m", 1e-10, "detector_distance_m", 1.0, "detector_pitch_m", 1e-4,
-                     "arrays", "name", "positions");
-}
-
-static void the_plan_admits_what_fits_and_refuses_the_rest_with_numbers(void **state)
-{
-    xpd_devices devices = decoded(cpu_only);
-    xpd_choice choice;
-    xpd_error err = XPD_ERROR_INIT;
-    double pitch = xpe_pixel_pitch(1e-10, 1.0, 1e-4, 32);
-    json_t *scan = scan_of(6), *verdict = NULL;
-    int fd = positions_fd(6, pitch, true);
-    xpp_job *job = job_with("{\"devices\": [\"cpu\", \"cpu\"]}", "{}");
-
-    (void)state;
-    assert_true(xpd_devices_choose(&choice, &devices, job, &err));
-    if (!xpd_admit(&choice, job, scan, fd, &verdict, &err))
-        fail_msg("%s", err.text);
-    assert_int_equal(json_array_size(verdict), 2);
-    assert_int_equal(json_integer_value(json_object_get(json_array_get(verdict, 0), "frames")), 3);
-    assert_true(json_integer_value(json_object_get(json_array_get(verdict, 0), "bytes_needed")) >
-                0);
-
-    choice.bytes_free[0] = choice.bytes_free[1] = 1000;
-    assert_false(xpd_admit(&choice, job, scan, fd, NULL, &err));
-    assert_int_equal(err.fault, XPP_FAULT_NO_DEVICE_MEMORY);
-    json_int_t needed = json_integer_value(json_object_get(err.more, "required_bytes"));
-    assert_true(needed > 1000);
-    assert_int_equal(json_integer_value(json_object_get(err.more, "shortfall_bytes")),
-                     needed - 1000);
-    xpd_error_release(&err);
-
-    choice.count = 7;
-    for (int i = 0; i < 7; i++) {
-        snprintf(choice.names[i], sizeof choice.names[i], "cpu");
-        choice.bytes_free[i] = 1 << 30;
-    }
-    assert_false(xpd_admit(&choice, job, scan, fd, NULL, &err));
-    assert_int_equal(err.fault, XPP_FAULT_INVALID_JOB);
-    assert_non_null(strstr(err.text, "7"));
-    close(fd);
-    json_decref(scan);
-    json_decref(verdict);
-    xpp_job_free(job);
-}
-
-static void positions_that_are_cut_short_or_could_be_are_refused(void **state)
-{
-    xpd_devices devices = decoded(cpu_only);
-    xpd_choice choice;
-    xpd_error err = XPD_ERROR_INIT;
-    xpp_job *job = job_with("{}", "{}");
-    json_t *scan = scan_of(6);
-    int open_fd = positions_fd(6, 1e-7, false), short_fd = positions_fd(5, 1e-7, true);
-
-    (void)state;
-    assert_true(xpd_devices_choose(&choice, &devices, job, &err));
-    assert_false(xpd_admit(&choice, job, scan, open_fd, NULL, &err));
-    assert_false(xpd_admit(&choice, job, scan, short_fd, NULL, &err));
-    json_object_set_new(scan, "frames", json_integer(0));
-    assert_false(xpd_admit(&choice, job, scan, short_fd, NULL, &err));
-    json_object_set_new(scan, "frames", json_integer(INT64_MAX));
-    assert_false(xpd_admit(&choice, job, scan, short_fd, NULL, &err));
-    close(open_fd);
-    close(short_fd);
-    json_decref(scan);
+        updated(&devices, "{\"devices\": [{\"name\": \"cpu\", \"bytes_free\": -2}]}"));
     xpp_job_free(job);
 }
 
@@ -236,8 +147,6 @@ int main(void)
         cmocka_unit_test(devices_that_are_not_there_are_refused_with_what_is),
         cmocka_unit_test(a_hello_that_breaks_the_contract_is_refused),
         cmocka_unit_test(a_pong_brings_the_memory_of_now_and_no_device),
-        cmocka_unit_test(the_plan_admits_what_fits_and_refuses_the_rest_with_numbers),
-        cmocka_unit_test(positions_that_are_cut_short_or_could_be_are_refused),
     };
     xpp_init();
     return cmocka_run_group_tests(tests, NULL, NULL);

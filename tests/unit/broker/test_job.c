@@ -62,6 +62,12 @@ static void row_and_back_is_the_same_job(void **state)
     job->queued_ms = 16;
     job->frames = 144;
     job->side = 64;
+    job->class = XPD_CLASS_BATCH;
+    job->yielded = 2;
+    job->needs = (xpd_needs){true, 5, 6, 7, 8};
+    job->folder_device = 9;
+    job->folder_inode = INT64_C(1) << 40;
+    job->artefact_bytes = 11;
     json_t *labels = json_pack("{s:s}", "a", "b");
     assert_true(xpd_job_set_labels(job, labels));
     json_decref(labels);
@@ -78,6 +84,12 @@ static void row_and_back_is_the_same_job(void **state)
     json_t *a = xpd_job_document(job, NULL, true), *b = xpd_job_document(back, NULL, true);
     assert_true(json_equal(a, b));
     assert_int_equal(back->number, 3);
+    assert_int_equal(back->class, XPD_CLASS_BATCH);
+    assert_int_equal(back->yielded, 2);
+    assert_true(back->needs.known && back->needs.device == 5 && back->needs.checkpoints == 8);
+    assert_int_equal(back->folder_device, 9);
+    assert_int_equal(back->folder_inode, INT64_C(1) << 40);
+    assert_int_equal(back->artefact_bytes, 11);
     assert_int_equal(back->uid, 1000);
     assert_int_equal(back->queued_ms, 16);
     assert_int_equal(back->frames, 144);

@@ -83,26 +83,41 @@ static void rows_come_back_in_order_with_their_last_state(void **state)
     xpd_job_unref(b);
 }
 
-static void deleted_rows_are_gone(void **state)
+static void take_last_note(void *context, const xpd_note *kept)
+{
+    *(xpd_note *)context = *kept;
+}
+
+static void deleted_rows_are_gone_and_leave_their_note(void **state)
 {
     char path[256];
     loaded l = {0};
     int seen = 0;
-    xpd_job *a = small_job(1, 0);
+    xpd_job *a = small_job(1, 0), *b = small_job(2, 0);
+    xpd_note last = {.key = "own/1/2/3", .n = 1000, .t_ms = 7}, found = {.n = 0};
 
     path_in(path, sizeof path, *state, "deleted.db");
     xpd_store *store = opened(path);
     assert_true(xpd_store_start(store, NULL));
     put(store, a);
-    xpd_store_delete(store, a->id, note, &seen);
+    put(store, b);
+    xpd_store_delete(store, a->id, NULL, note, &seen);
+    wait_for(store, &seen);
+    assert_int_equal(seen, XPD_STORE_OK + 1);
+    seen = 0;
+    xpd_store_delete(store, b->id, &last, note, &seen);
     wait_for(store, &seen);
     assert_int_equal(seen, XPD_STORE_OK + 1);
     xpd_store_close(store);
     store = opened(path);
     assert_true(xpd_store_load(store, take, &l, NULL));
     assert_int_equal(l.count, 0);
+    assert_true(xpd_store_notes(store, take_last_note, &found, NULL));
+    assert_string_equal(found.key, "own/1/2/3");
+    assert_int_equal(found.n, 1000);
     xpd_store_close(store);
     xpd_job_unref(a);
+    xpd_job_unref(b);
 }
 
 static void a_second_opener_is_refused(void **state)
@@ -390,6 +405,7 @@ static void an_old_version_is_copied_and_brought_forward(void **state)
     assert_int_equal(row->queued_ms, 17);
     assert_string_equal(row->idem_key, "k");
     assert_null(row->labels);
+    assert_null(row->more);
     xpd_row_free(row);
     assert_true(xpd_store_start(store, NULL));
     xpd_job *job = small_job(8, 0);
@@ -450,7 +466,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_come_back_in_order_with_their_last_state),
-        cmocka_unit_test(deleted_rows_are_gone),
+        cmocka_unit_test(deleted_rows_are_gone_and_leave_their_note),
         cmocka_unit_test(a_second_opener_is_refused),
         cmocka_unit_test(a_newer_version_is_refused),
         cmocka_unit_test(a_damaged_file_is_refused_by_name),
