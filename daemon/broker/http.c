@@ -81,7 +81,7 @@ static void close_early(connection *c, xpd_dropped why)
  * anybody may ask, who has done so for longest.  One who comes with a whole request is here for
  * milliseconds, so those who do not, however many they are, make room for each other.  The young
  * are spared while there is somebody to say 503 to: they are about to ask. */
-static void make_room(listener *l)
+static bool close_oldest(listener *l)
 {
     connection *oldest = NULL;
     bool crowded = l->open > limit_of(l) + CONNECTIONS_SPARE / 2;
@@ -98,6 +98,7 @@ static void make_room(listener *l)
         oldest->fd = -1; /* it counts no more */
         l->open--;
     }
+    return oldest != NULL;
 }
 
 /* Over loopback the kernel would take 4 MB for one who does not read: twenty minutes of events
@@ -122,8 +123,9 @@ static void connection_changed(void *context, struct MHD_Connection *c, void **s
         conn = info ? calloc(1, sizeof *conn) : NULL;
         if (!conn)
             return;
-        if (++l->open > limit_of(l))
-            make_room(l);
+        l->open++;
+        while (l->open > limit_of(l) && close_oldest(l))
+            ;
         conn->listener = l;
         conn->fd = info->connect_fd;
         limit_buffer(conn->fd);
