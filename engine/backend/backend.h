@@ -17,7 +17,7 @@
 #ifndef XPE_BACKEND_H
 #define XPE_BACKEND_H
 
-#include "math/fixsum.h"
+#include "math/bound.h"
 #include "xptychod/engine.h"
 
 typedef struct xpe_c64 {
@@ -75,6 +75,7 @@ typedef struct xpe_fit_args {
     const xpe_buffer *weight;  /* [modes][n][n] float: |d_k|^kappa */
     xpe_sums *sums;            /* W = sum weight w; V; L, a set a mode */
     const xpe_unit *unit_w, *unit_v, *unit_l; /* host, [modes] */
+    const xpe_buffer *unit_there; /* [modes] xpe_unit: not NULL: in the place of unit_w */
     xpe_buffer *misfit;   /* [block] double: sum over pixels of the squared misfit */
     xpe_buffer *v_energy; /* [block] float: max |v|^2 after the trip */
 } xpe_fit_args;
@@ -168,6 +169,8 @@ typedef struct xpe_average_args {
     double two_rho;
     const double *share, *eps; /* host, [modes]: w_k and the guards of L_k */
     const xpe_unit *unit_w;    /* host, [modes] */
+    const xpe_buffer *unit_there; /* as in xpe_fit_args */
+    const xpe_buffer *bad; /* int64, or NULL: not 0: v, z and image stay as they are */
     const xpe_buffer *w;       /* [modes][rows][cols][2] int64 */
     xpe_buffer *v;             /* [modes][rows][cols][2] double */
     const xpe_buffer *l;       /* [modes][rows][cols] double: the sum itself */
@@ -225,6 +228,26 @@ typedef struct xpe_mode_derive_args {
      * (|d_m|^2 + eps_m) */
     xpe_buffer *row_max;
 } xpe_mode_derive_args;
+
+/* The largest values on a device, for xpe_decide_args. */
+typedef struct xpe_maxima_args {
+    int slot; /* of the device in `out` */
+    int64_t frames, rows;
+    const xpe_buffer *v_energy; /* [frames] float */
+    const xpe_buffer *row_max;  /* [rows][2] double, of the averages */
+    xpe_buffer *out;            /* [devices][3] double: max |v|^2, |z|^2, |x|^2 */
+} xpe_maxima_args;
+
+/* The units of W for the trip that follows an average, from the largest values on all devices. */
+typedef struct xpe_decide_args {
+    int modes, devices;
+    int64_t iteration; /* from 1 */
+    xpe_trip_model model;
+    const double *weight_max, *reach; /* host, [modes] */
+    const xpe_buffer *maxima;         /* [devices][3] double */
+    xpe_buffer *unit;                 /* [modes] xpe_unit */
+    xpe_buffer *bad; /* int64: becomes `iteration` where it is 0 and a value is not finite or x is 0 */
+} xpe_decide_args;
 
 /* Which of the arrays of a set of sums. */
 typedef enum xpe_sum_array { XPE_SUM_A, XPE_SUM_B, XPE_SUM_REAL } xpe_sum_array; /* W/R, V/S, L/D */
@@ -298,6 +321,13 @@ typedef struct xpe_backend {
     void (*mode_deviation)(xpe_team *team, int device, const xpe_mode_deviation_args *args);
     void (*mode_energy)(xpe_team *team, int device, const xpe_mode_energy_args *args);
     void (*mode_derive)(xpe_team *team, int device, const xpe_mode_derive_args *args);
+
+    /* Optional, all three or none: a known probe's numbers stay on the devices.  Without them the
+     * host reads the largest values of every trip and average, and decides itself. */
+    void (*maxima)(xpe_team *team, int device, const xpe_maxima_args *args);
+    void (*decide)(xpe_team *team, int device, const xpe_decide_args *args);
+    /* As `wait`, but what was asked for by `download` may still be on its way. */
+    xpe_status (*order)(xpe_team *team, xpe_error *err);
 
     void (*profile)(xpe_team *team, bool on);
     void (*stats)(const xpe_team *team, xpe_run_stats *out);

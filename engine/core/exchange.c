@@ -41,7 +41,7 @@ xpe_status xpe_exchange_sum(xpe_run *run, xpe_sum_array array, xpe_error *err)
 {
     xpe_status st = XPE_OK;
 
-    XPE_TRY(xpe_state_wait(run, err));
+    XPE_TRY(xpe_state_order(run, err));
     for (int g = 0; g < run->plan->count; g++) {
         run->backend->zero(run->team, run->shards[g].fix);
         for (int h = 0; h < run->plan->count; h++)
@@ -134,7 +134,7 @@ xpe_status xpe_exchange_images(xpe_run *run, size_t band, xpe_error *err)
     bool beside = run->known && xpe_exchange_overlaps(run);
     xpe_status st;
 
-    XPE_TRY(xpe_state_wait(run, err));
+    XPE_TRY(xpe_state_order(run, err));
     for (int g = 0; g < run->plan->count; g++) {
         fill_window(run, XPE_AT(band_z), XPE_AT(z), g, g);
         fill_window(run, band, XPE_AT(image), g, g);

@@ -7,39 +7,10 @@
 
 #include <math.h>
 
-/* What float rounding may add to a bound. */
-#define SLACK 1.001
-
 /* Iterations after which V_k of a known probe is summed anew from the patches.  It follows from
  * itself in double precision while the patches are rounded, and would slowly leave them
  * (docs/decisions/0001). */
 #define RENEW_EVERY 64
-
-/* Units of the sums of a trip, from bounds that every device agrees on (algorithm.md 5). */
-static bool choose_units(xpe_run *run, int flags)
-{
-    double alpha = run->stage.object_data_fit, energy = 0;
-    double v = run->bounds.v + (flags & XPE_FIT_UPDATE ? xpe_two_rho(run) * run->bounds.z : 0);
-    double field = run->bounds.frame_norm; /* of g G_k */
-    bool finite = true;
-
-    for (int k = 0; k < run->modes; k++)
-        energy += run->mode[k].energy;
-    if (run->masked)
-        field += sqrt(energy) * v; /* a masked pixel keeps its field */
-    for (int k = 0; k < run->modes; k++) {
-        const xpe_mode_numbers *m = &run->mode[k];
-        double w = (1 - alpha) * m->weight_max * v + alpha * m->reach * field;
-        finite = finite && isfinite(m->weight_max) && m->weight_max > 0;
-        run->unit_real[k] = xpe_unit_make(m->weight_max * SLACK, run->count_max);
-        if (!(flags & (XPE_FIT_PATCH | XPE_FIT_SUM_V)))
-            continue;
-        finite = finite && isfinite(w) && isfinite(m->weight_max * v);
-        run->unit_a[k] = xpe_unit_make(w * SLACK, run->count_max);
-        run->unit_b[k] = xpe_unit_make(m->weight_max * v * SLACK, run->count_max);
-    }
-    return finite;
-}
 
 /* Frames [first, stop) of a block. */
 static void fit_frames(xpe_run *run, int g, int flags, int64_t first, int64_t stop)
@@ -63,6 +34,7 @@ static void fit_frames(xpe_run *run, int g, int flags, int64_t first, int64_t st
                          .unit_w = run->unit_a,
                          .unit_v = run->unit_b,
                          .unit_l = run->unit_real,
+                         .unit_there = run->trip_decided ? s->unit : NULL,
                          .misfit = s->misfit,
                          .v_energy = s->v_energy};
 
@@ -94,9 +66,7 @@ xpe_status xpe_pmace_trip(xpe_run *run, int flags, xpe_error *err)
     bool around = xpe_exchange_overlaps(run), early = around && (flags & XPE_FIT_PATCH);
     xpe_status st = XPE_OK;
 
-    if (!choose_units(run, flags))
-        return xpe_fail(err, XPE_DIVERGED, "",
-                        "iteration %d: patches or modes are no longer finite", run->iteration + 1);
+    XPE_TRY(xpe_numbers_choose(run, flags, err));
     for (int g = 0; g < run->plan->count; g++) {
         run->backend->sums_clear(run->team, g, run->shards[g].sums);
         if (!around)
@@ -114,7 +84,7 @@ xpe_status xpe_pmace_trip(xpe_run *run, int flags, xpe_error *err)
         run->coverage_good = false;
     run->trip_flags = flags;
     run->sums_wait = flags & XPE_FIT_PATCH;
-    if (flags & XPE_FIT_PATCH) {
+    if ((flags & XPE_FIT_PATCH) && !run->lazy) {
         double energy;
         XPE_TRY(xpe_state_get_max(run, XPE_AT(v_energy), 1, &energy, err));
         run->bounds.v = sqrt(energy);
@@ -177,12 +147,14 @@ static xpe_status take_coverage(xpe_run *run, xpe_error *err)
     if (!early)
         XPE_TRY(xpe_exchange_sum(run, XPE_SUM_REAL, err));
     unfix(run, 1, run->unit_real, early ? XPE_AT(l_sum) : XPE_AT(fix), XPE_AT(l_sum));
+    for (int k = 0; k < run->modes; k++)
+        xpe_state_ask_rows(run, XPE_AT(cover_energy), (size_t)k, run->host_rows + k * run->rows,
+                           sizeof(double));
+    XPE_TRY(xpe_state_wait(run, err));
     for (int k = 0; k < run->modes; k++) {
         double energy = 0;
-        XPE_TRY(xpe_state_get_rows(run, XPE_AT(cover_energy), (size_t)k, run->host_rows,
-                                   sizeof(double), err));
         for (int64_t r = 0; r < run->rows; r++)
-            energy += run->host_rows[r];
+            energy += run->host_rows[k * run->rows + r];
         run->cover_eps[k] = run->mode[k].cover_eps =
             1e-6 * sqrt(energy / ((double)run->rows * (double)run->cols));
     }
@@ -200,32 +172,6 @@ xpe_status xpe_pmace_coverage(xpe_run *run, xpe_error *err)
     if (!run->sums_wait)
         XPE_TRY(xpe_pmace_trip(run, XPE_FIT_SUM_L, err));
     XPE_TRY(take_coverage(run, err));
-done:
-    return st;
-}
-
-/* The guard of divisions by image patches, from all patches of x-bar, and the bounds of z and
- * x-bar. */
-static xpe_status read_average(xpe_run *run, xpe_error *err)
-{
-    double energy = 0, z = 0, image = 0;
-    xpe_status st;
-
-    XPE_TRY(xpe_state_get_rows(run, XPE_AT(row_energy), 0, run->host_rows, sizeof(double), err));
-    for (int64_t r = 0; r < run->rows; r++)
-        energy += run->host_rows[r];
-    run->patch_eps =
-        1e-6 * sqrt(energy / ((double)run->num_frames * (double)run->n * (double)run->n));
-    XPE_TRY(xpe_state_get_rows(run, XPE_AT(row_max), 0, run->host_rows, 2 * sizeof(double), err));
-    for (int64_t r = 0; r < run->rows; r++) { /* a NaN gets through */
-        z = xpe_larger(z, run->host_rows[2 * r]);
-        image = xpe_larger(image, run->host_rows[2 * r + 1]);
-    }
-    run->bounds.z = sqrt(z);
-    run->bounds.image = sqrt(image);
-    if (!isfinite(run->bounds.z) || !isfinite(run->bounds.image) || !(run->patch_eps > 0))
-        st = xpe_fail(err, XPE_DIVERGED, "", "iteration %d: the object is no longer finite",
-                      run->iteration + 1);
 done:
     return st;
 }
@@ -288,7 +234,7 @@ done:
     return st;
 }
 
-xpe_status xpe_pmace_average(xpe_run *run, xpe_error *err)
+xpe_status xpe_pmace_average(xpe_run *run, int iteration, xpe_error *err)
 {
     bool early = run->gathered;
     xpe_status st = XPE_OK;
@@ -304,7 +250,7 @@ xpe_status xpe_pmace_average(xpe_run *run, xpe_error *err)
         XPE_TRY(xpe_exchange_sum(run, XPE_SUM_A, err));
     run->gathered = 0;
     run->sums_wait = false;
-    run->slot = !run->slot;
+    run->slot = (run->slot + 1) % (run->lazy ? 3 : 2);
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
         xpe_average_args args = {.modes = run->modes,
@@ -314,6 +260,8 @@ xpe_status xpe_pmace_average(xpe_run *run, xpe_error *err)
                                  .share = run->share,
                                  .eps = run->cover_eps,
                                  .unit_w = run->unit_a,
+                                 .unit_there = run->trip_decided ? s->unit : NULL,
+                                 .bad = s->bad,
                                  .w = s->fix,
                                  .v = s->v_sum,
                                  .l = s->l_sum,
@@ -324,20 +272,30 @@ xpe_status xpe_pmace_average(xpe_run *run, xpe_error *err)
                                  .row_max = s->row_max};
         run->backend->average(run->team, g, &args);
     }
+    if (run->lazy) /* before the rows set out, which may take longer */
+        XPE_TRY(xpe_numbers_average(run, iteration, err));
     XPE_TRY(xpe_exchange_images(
         run, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), err));
-    XPE_TRY(read_average(run, err));
+    if (!run->lazy)
+        XPE_TRY(xpe_numbers_average(run, iteration, err));
 done:
     return st;
 }
 
-xpe_status xpe_pmace_data_error(xpe_run *run, double *out, xpe_error *err)
+xpe_status xpe_pmace_data_error(xpe_run *run, bool ahead, double *out, xpe_error *err)
 {
     double sum = 0;
-    xpe_status st;
+    xpe_status st = XPE_OK;
 
     *out = NAN;
-    XPE_TRY(xpe_state_get_frames(run, XPE_AT(misfit), run->frame_values, sizeof(double), err));
+    xpe_state_ask_frames(run, XPE_AT(misfit), sizeof(double));
+    xpe_numbers_ask(run, &run->bad_read);
+    if (ahead) /* the devices go on while the host waits for the line */
+        XPE_TRY(xpe_pmace_average(run, run->iteration + 2, err));
+    run->ahead = ahead;
+    XPE_TRY(xpe_state_wait(run, err));
+    XPE_TRY(xpe_numbers_check(run, run->bad_read, err));
+    xpe_state_take_frames(run, run->frame_values, sizeof(double));
     for (int64_t j = 0; j < run->num_frames; j++)
         sum += run->frame_values[j];
     *out = sqrt(sum / run->total_energy);

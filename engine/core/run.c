@@ -234,21 +234,25 @@ static bool is_scheduled(const xpe_run *run, int iteration)
 static void remember_modes(xpe_run *run)
 {
     run->modes_before = run->modes;
+    if (run->known)
+        return; /* they stay as they are */
     run->backend->copy(run->team, run->shards[0].d_before, 0, run->shards[0].d, 0,
                        (size_t)(run->modes * run->n * run->n) * sizeof(xpe_c32));
 }
 
 /* Back to the iteration before the one that diverged; an error here is a second one and replaces
  * the first. */
-static xpe_status fall_back(xpe_run *run, int slot, xpe_error *err)
+static xpe_status fall_back(xpe_run *run, xpe_error *err)
 {
     size_t bytes;
-    xpe_status st;
+    xpe_status st = XPE_OK;
 
     xpe_exchange_join(run);
-    run->slot = slot;
+    run->slot = run->shown;
     run->ended = true;
     run->sums_wait = false;
+    if (run->known)
+        return xpe_state_wait(run, err);
     run->modes = run->modes_before;
     bytes = (size_t)(run->modes * run->n * run->n) * sizeof(xpe_c32);
     run->backend->copy(run->team, run->shards[0].d, 0, run->shards[0].d_before, 0, bytes);
@@ -283,23 +287,30 @@ static xpe_status end_iteration(xpe_run *run, xpe_report *report, xpe_error *err
         flags |= XPE_FIT_ERROR;
     run->due = !report->last && run->hold;
     run->hold = false;
+    if (run->due)
+        XPE_TRY(xpe_numbers_read(run, err)); /* they are saved */
     if (!report->last && !run->due)
         XPE_TRY(xpe_pmace_next(run, finished, flags, err));
     else if (flags)
         XPE_TRY(xpe_pmace_trip(run, flags, err));
     if (flags & XPE_FIT_ERROR)
-        XPE_TRY(xpe_pmace_data_error(run, &report->data_error, err));
+        XPE_TRY(xpe_pmace_data_error(run, run->lazy && !report->last && !run->due,
+                                     &report->data_error, err));
 done:
     return st;
 }
 
-static xpe_status iterate(xpe_run *run, xpe_report *report, xpe_error *err)
+/* slot: where its image is. */
+static xpe_status iterate(xpe_run *run, xpe_report *report, int *slot, xpe_error *err)
 {
     int iteration = run->iteration + 1;
     xpe_status st;
 
     XPE_TRY(begin_iteration(run, err));
-    XPE_TRY(xpe_pmace_average(run, err));
+    if (!run->ahead)
+        XPE_TRY(xpe_pmace_average(run, iteration, err));
+    *slot = run->slot;
+    run->ahead = false;
     if (!run->known) {
         if (run->modes < run->modes_max && is_scheduled(run, iteration)) {
             XPE_TRY(xpe_modes_add(run, &report->mode_added, err));
@@ -333,10 +344,10 @@ xpe_status xpe_run_step(xpe_run *run, xpe_report *report, xpe_error *err)
         report->last = true;
     } else {
         remember_modes(run);
-        st = iterate(run, report, err);
+        st = iterate(run, report, &slot, err);
         if (st == XPE_DIVERGED) {
             xpe_error second;
-            xpe_status back = fall_back(run, slot, &second);
+            xpe_status back = fall_back(run, &second);
             if (back != XPE_OK) {
                 st = back;
                 if (err)
@@ -346,6 +357,7 @@ xpe_status xpe_run_step(xpe_run *run, xpe_report *report, xpe_error *err)
     }
     if (st != XPE_OK)
         return st;
+    run->shown = slot;
     report->iteration = ++run->iteration;
     report->modes = run->modes;
     report->seconds = clock_now() - begin;
@@ -359,13 +371,25 @@ xpe_status xpe_run_step(xpe_run *run, xpe_report *report, xpe_error *err)
 
 xpe_status xpe_run_object(xpe_run *run, xpe_c32 *object, xpe_error *err)
 {
+    int slot;
+    xpe_status st = XPE_OK;
+
     if (run->stage.algorithm == XPE_REFINE_POSITIONS) {
         memcpy(object, run->problem->desc.init_object,
                (size_t)(run->rows * run->cols) * sizeof *object);
         return XPE_OK;
     }
-    return xpe_state_get_rows(run, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *),
-                              0, object, (size_t)run->cols * sizeof *object, err);
+    slot = run->shown;
+    if (!run->ended) { /* what went wrong need not have been noticed yet */
+        xpe_numbers_ask(run, &run->bad_read);
+        XPE_TRY(xpe_state_wait(run, err));
+        if (run->bad_read)
+            slot = xpe_slot_of(run, run->bad_read - 1);
+    }
+    st = xpe_state_get_rows(run, XPE_AT(band_image[0]) + (size_t)slot * sizeof(xpe_buffer *), 0,
+                            object, (size_t)run->cols * sizeof *object, err);
+done:
+    return st;
 }
 
 xpe_status xpe_run_probe(xpe_run *run, xpe_c32 *probe, xpe_error *err)

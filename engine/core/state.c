@@ -13,6 +13,12 @@ xpe_status xpe_state_wait(xpe_run *run, xpe_error *err)
     return run->backend->wait(run->team, err);
 }
 
+xpe_status xpe_state_order(xpe_run *run, xpe_error *err)
+{
+    return run->backend->order ? run->backend->order(run->team, err)
+                               : run->backend->wait(run->team, err);
+}
+
 void xpe_checkerboard(xpe_c32 *field, int64_t n)
 {
     for (int64_t r = 0; r < n; r++)
@@ -99,6 +105,10 @@ static xpe_status make_pmace(xpe_run *run, int g, xpe_error *err)
         {XPE_AT(band_z), band * 8},
         {XPE_AT(band_image[0]), band * 8},
         {XPE_AT(band_image[1]), band * 8},
+        {XPE_AT(band_image[2]), run->lazy * band * 8},
+        {XPE_AT(maxima), run->lazy * (int64_t)run->plan->count * 24},
+        {XPE_AT(unit), run->lazy * k * (int64_t)sizeof(xpe_unit)},
+        {XPE_AT(bad), run->lazy * 8},
         {XPE_AT(row_energy), s->band_rows * 8},
         {XPE_AT(row_max), s->band_rows * 16},
         {XPE_AT(cover_energy), k * s->band_rows * 8},
@@ -250,6 +260,9 @@ static xpe_status count_work(xpe_run *run, const xpe_device_list *devices, xpe_e
         st = run->backend->work_bytes(&work, devices->names[g], run->n, run->modes_max, s->frames,
                                       run->known, devices->count == 1, err);
         s->bytes += work;
+        if (run->lazy) /* a third image, and what decides */
+            s->bytes += (s->band_stop - s->band_first) * run->cols * 8 + devices->count * 24 +
+                        run->modes_max * (int64_t)sizeof(xpe_unit) + 8;
     }
     return st;
 }
@@ -281,15 +294,18 @@ xpe_status xpe_state_create(xpe_run *run, const xpe_device_list *devices, xpe_er
             longest = xpe_max64(run->num_frames, xpe_max64(run->rows, run->n * run->modes_max));
 
     XPE_TRY(xpe_backend_find(&run->backend, devices, err));
+    run->lazy = run->known && run->stage.algorithm == XPE_PMACE && run->backend->decide;
     XPE_TRY(xpe_plan_build(&run->plan, run->problem->first, run->num_frames, run->n,
                            &run->problem->grid, run->modes_max, run->known, devices->count, err));
     XPE_TRY(admit(run, devices, err));
     XPE_TRY(run->backend->open(&run->team, devices, run->n, run->modes_max, err));
     XPE_TRY(xpe_new(&run->shards, (size_t)run->plan->count, sizeof *run->shards, err));
     XPE_TRY(xpe_new(&run->mode, (size_t)run->modes_max, sizeof *run->mode, err));
-    XPE_TRY(xpe_new(&run->share, (size_t)run->modes_max * 3, sizeof *run->share, err));
+    XPE_TRY(xpe_new(&run->share, (size_t)run->modes_max * 5, sizeof *run->share, err));
     run->d_eps = run->share + run->modes_max;
     run->cover_eps = run->share + 2 * run->modes_max;
+    run->weight_max = run->share + 3 * run->modes_max;
+    run->reach = run->share + 4 * run->modes_max;
     XPE_TRY(xpe_new(&run->unit_a, (size_t)run->modes_max * 3, sizeof *run->unit_a, err));
     run->unit_b = run->unit_a + run->modes_max;
     run->unit_real = run->unit_a + 2 * run->modes_max;
@@ -345,6 +361,10 @@ void xpe_state_destroy(xpe_run *run)
             s->cover_energy,
             s->band_image[0],
             s->band_image[1],
+            s->band_image[2],
+            s->maxima,
+            s->unit,
+            s->bad,
             s->d,
             s->probe,
             s->divider,
@@ -407,10 +427,9 @@ xpe_status xpe_state_send_image(xpe_run *run, const xpe_c32 *image, xpe_error *e
     return xpe_state_wait(run, err);
 }
 
-xpe_status xpe_state_get_frames(xpe_run *run, size_t member, void *out, size_t size, xpe_error *err)
+void xpe_state_ask_frames(xpe_run *run, size_t member, size_t size)
 {
-    xpe_status st;
-    char *block = (char *)run->host_rows, *to = out;
+    char *block = (char *)run->host_rows;
     size_t before = 0;
 
     for (int g = 0; g < run->plan->count; g++) {
@@ -419,15 +438,29 @@ xpe_status xpe_state_get_frames(xpe_run *run, size_t member, void *out, size_t s
                                0, bytes);
         before += bytes;
     }
-    XPE_TRY(xpe_state_wait(run, err));
+}
+
+void xpe_state_take_frames(const xpe_run *run, void *out, size_t size)
+{
+    const char *block = (const char *)run->host_rows;
+    char *to = out;
+
     for (int64_t i = 0; i < run->num_frames; i++)
         memcpy(to + (size_t)run->plan->order[i] * size, block + (size_t)i * size, size);
+}
+
+xpe_status xpe_state_get_frames(xpe_run *run, size_t member, void *out, size_t size, xpe_error *err)
+{
+    xpe_status st;
+
+    xpe_state_ask_frames(run, member, size);
+    XPE_TRY(xpe_state_wait(run, err));
+    xpe_state_take_frames(run, out, size);
 done:
     return st;
 }
 
-xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t plane, void *out, size_t size,
-                              xpe_error *err)
+void xpe_state_ask_rows(xpe_run *run, size_t member, size_t plane, void *out, size_t size)
 {
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
@@ -435,6 +468,12 @@ xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t plane, void *o
         run->backend->download(run->team, (char *)out + (size_t)s->band_first * size,
                                xpe_shard_buffer(s, member), plane * bytes, bytes);
     }
+}
+
+xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t plane, void *out, size_t size,
+                              xpe_error *err)
+{
+    xpe_state_ask_rows(run, member, plane, out, size);
     return xpe_state_wait(run, err);
 }
 

@@ -28,7 +28,8 @@ typedef struct xpe_shard {
     xpe_sums *sums, *probe_sums;
     /* band */
     xpe_buffer *fix, *v_sum, *l_sum, *count, *band_z, *row_energy, *row_max, *cover_energy;
-    xpe_buffer *band_image[2]; /* this iteration's and the one before, see run->slot */
+    xpe_buffer *band_image[3]; /* of the last iterations, see run->slot; two where lazy is false */
+    xpe_buffer *maxima, *unit, *bad; /* of numbers.c; where lazy is true */
     /* modes, the same on every device */
     xpe_buffer *d, *probe, *divider, *weight, *u, *deviation, *mode_energy, *mode_max;
     /* modes, on the owner only (device 0) */
@@ -59,12 +60,20 @@ struct xpe_run {
     int64_t n, num_frames, rows, cols;
     bool known, masked;
 
-    int slot;         /* which band_image holds x-bar of the last average */
+    bool lazy;  /* numbers stay on the devices, see numbers.c */
+    int slot;   /* which band_image holds x-bar of the last average */
+    int shown;  /* which one that of the last finished iteration */
+    bool ahead; /* the next iteration's average is enqueued already */
+    bool decided;      /* units of the next trip are on the devices */
+    bool trip_decided; /* those of the last trip were */
+    int64_t bad_read;  /* where xpe_numbers_ask puts its answer */
+    bool bounds_old;   /* `bounds` and patch_eps are not those of the last trip and average */
     int trip_flags;   /* of the last trip: which sums wait to be averaged */
     int modes_before; /* before this iteration, with d_before: what a diverged run falls back to */
     int modes, modes_max;
     xpe_mode_numbers *mode;                /* [modes_max] */
     double *share, *d_eps, *cover_eps;     /* [modes_max], as the operations take them */
+    double *weight_max, *reach;            /* the same */
     xpe_unit *unit_a, *unit_b, *unit_real; /* [modes_max] */
     double *norms;                         /* [J] ||y_j||, original order */
     double total_energy;                   /* sum_j ||y_j||^2 */
@@ -95,6 +104,8 @@ XPE_MUST_CHECK xpe_status xpe_state_create(xpe_run *run, const xpe_device_list *
                                            xpe_error *err);
 void xpe_state_destroy(xpe_run *run);
 XPE_MUST_CHECK xpe_status xpe_state_wait(xpe_run *run, xpe_error *err);
+/* Orders the devices; what was asked for need not be there. */
+XPE_MUST_CHECK xpe_status xpe_state_order(xpe_run *run, xpe_error *err);
 /* Batches of a shard's block, capped by the stage's batch size: false when there is none left. */
 bool xpe_state_next_batch(const xpe_run *run, const xpe_shard *shard, xpe_batch *batch);
 /* The same of the frames before `stop`; begins at batch->first with a batch->count of 0. */
@@ -109,9 +120,14 @@ XPE_MUST_CHECK xpe_status xpe_state_send_image(xpe_run *run, const xpe_c32 *imag
  * frame; uses host_rows. */
 XPE_MUST_CHECK xpe_status xpe_state_get_frames(xpe_run *run, size_t member, void *out, size_t size,
                                                xpe_error *err);
+/* The same in two parts: what is asked for is there after the next wait. */
+void xpe_state_ask_frames(xpe_run *run, size_t member, size_t size);
+void xpe_state_take_frames(const xpe_run *run, void *out, size_t size);
 /* Reads a per-row array of the bands into one array [rows]; size bytes a row. */
 XPE_MUST_CHECK xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t plane, void *out,
                                              size_t size, xpe_error *err);
+/* Without the wait. */
+void xpe_state_ask_rows(xpe_run *run, size_t member, size_t plane, void *out, size_t size);
 /* Largest of a per-frame float array over all devices and `modes` planes of it; uses host_rows. */
 XPE_MUST_CHECK xpe_status xpe_state_get_max(xpe_run *run, size_t member, int modes, double *out,
                                             xpe_error *err);
@@ -157,14 +173,29 @@ double xpe_fresnel_number(const xpe_run *run); /* q = lambda z / dx^2; 0 = none 
  * [n][n]. */
 XPE_MUST_CHECK xpe_status xpe_start_back(xpe_run *run, int modes, xpe_c64 *mean, xpe_error *err);
 
+/* numbers.c */
+/* Units for a trip with these flags; from the host's bounds or on the devices. */
+XPE_MUST_CHECK xpe_status xpe_numbers_choose(xpe_run *run, int flags, xpe_error *err);
+/* After an average: what the next trip needs to know. */
+XPE_MUST_CHECK xpe_status xpe_numbers_average(xpe_run *run, int iteration, xpe_error *err);
+/* Brings the host's bounds and patch_eps up to date. */
+XPE_MUST_CHECK xpe_status xpe_numbers_read(xpe_run *run, xpe_error *err);
+/* For what is asked for and comes with the next wait: the iteration that went wrong, or 0. */
+void xpe_numbers_ask(xpe_run *run, int64_t *bad);
+/* The first iteration that went wrong ends the stage: back to the one before it. */
+XPE_MUST_CHECK xpe_status xpe_numbers_check(xpe_run *run, int64_t bad, xpe_error *err);
+int xpe_slot_of(const xpe_run *run, int64_t iteration); /* one of the last two finished ones */
+
 /* pmace.c */
 XPE_MUST_CHECK xpe_status xpe_pmace_trip(xpe_run *run, int flags, xpe_error *err);
 /* The trip that begins the first iteration. */
 XPE_MUST_CHECK xpe_status xpe_pmace_begin(xpe_run *run, xpe_error *err);
 /* The trip that finishes `finished` iterations (with `flags`) and begins the next. */
 XPE_MUST_CHECK xpe_status xpe_pmace_next(xpe_run *run, int finished, int flags, xpe_error *err);
-XPE_MUST_CHECK xpe_status xpe_pmace_average(xpe_run *run, xpe_error *err);
-XPE_MUST_CHECK xpe_status xpe_pmace_data_error(xpe_run *run, double *out, xpe_error *err);
+XPE_MUST_CHECK xpe_status xpe_pmace_average(xpe_run *run, int iteration, xpe_error *err);
+/* ahead: the average of the next iteration is enqueued before the host waits. */
+XPE_MUST_CHECK xpe_status xpe_pmace_data_error(xpe_run *run, bool ahead, double *out,
+                                               xpe_error *err);
 XPE_MUST_CHECK xpe_status xpe_pmace_coverage(xpe_run *run, xpe_error *err);
 
 /* modes.c */

@@ -324,8 +324,9 @@ static void download_run(xpe_team *team, int device, const xpe_cuda_op *op, int6
     if (d->down_used + bytes > XPE_DOWN_BYTES && !xpe_cuda_finish(team, device))
         return;
     if (XPE_CUDA(team, device, cudaMemcpyAsync, d->down + d->down_used, op->args.copy.device + at, bytes, cudaMemcpyDeviceToHost,
-                 d->stream))
-        (void)note_arrival(team, d, op->args.copy.host_to + at, bytes);
+                 d->stream) &&
+        note_arrival(team, d, op->args.copy.host_to + at, bytes))
+        (void)XPE_CUDA(team, device, cudaEventRecord, d->arrived, d->stream);
 }
 
 void xpe_cuda_download(xpe_team *team, void *to, const xpe_buffer *from, size_t offset, size_t bytes)

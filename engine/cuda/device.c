@@ -158,6 +158,17 @@ bool xpe_cuda_finish(xpe_team *team, int device)
     return true;
 }
 
+/* Until what was asked for is there; what was enqueued behind it may still be in work. */
+static bool receive(xpe_team *team, int device)
+{
+    xpe_cuda_device *d = &team->devices[device];
+
+    if (d->arrival_count && !xpe_cuda_await(team, device, d->arrived))
+        return false;
+    xpe_cuda_deliver(d);
+    return true;
+}
+
 static bool finish_moves(xpe_team *team, int device)
 {
     xpe_cuda_device *d = &team->devices[device];
@@ -362,22 +373,36 @@ static void queue_all(xpe_team *team)
     }
 }
 
-xpe_status xpe_cuda_wait(xpe_team *team, xpe_error *err)
+/* Everything is on its way, and what comes next on one device comes behind it on all. */
+static void send_all(xpe_team *team)
 {
-    bool asked = team->profile; /* when times are wanted every wait is one of the host */
-    double begin = xpe_cuda_clock();
-
     queue_all(team);
     for (int g = 0; g < team->device_count; g++) {
-        asked = asked || team->devices[g].arrival_count;
         team->devices[g].op_count = team->devices[g].op_next = 0;
         team->devices[g].chunk_next = 0;
     }
-    for (int g = 0; asked && g < team->device_count; g++)
-        if (!xpe_cuda_finish(team, g))
-            break;
-    if (!asked && !team->failed)
+    if (!team->failed)
         order_streams(team);
+}
+
+xpe_status xpe_cuda_order_all(xpe_team *team, xpe_error *err)
+{
+    send_all(team);
+    if (!team->failed)
+        return XPE_OK;
+    if (err)
+        *err = team->failure;
+    return team->failure.status;
+}
+
+xpe_status xpe_cuda_wait(xpe_team *team, xpe_error *err)
+{
+    double begin = xpe_cuda_clock();
+
+    send_all(team);
+    for (int g = 0; !team->failed && g < team->device_count; g++)
+        if (!(team->profile ? xpe_cuda_finish(team, g) : receive(team, g))) /* for its time everything is waited for */
+            break;
     if (!team->failed)
         (void)xpe_comm_good(team); /* also what nobody has waited for */
     team->seconds_busy += team->profile ? xpe_cuda_clock() - begin : 0;
@@ -425,7 +450,8 @@ static bool device_init(xpe_team *team, int g)
     xpe_cuda_device *d = &team->devices[g];
     bool good = xpe_cuda_use(team, g) &&
                 XPE_CUDA(team, g, cudaStreamCreateWithFlags, &d->stream, cudaStreamNonBlocking) &&
-                XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->end, cudaEventDisableTiming);
+                XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->end, cudaEventDisableTiming) &&
+                XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->arrived, cudaEventDisableTiming);
 
     if (good && team->device_count > 1)
         good = XPE_CUDA(team, g, cudaStreamCreateWithFlags, &d->moves, cudaStreamNonBlocking) &&
@@ -506,6 +532,8 @@ static void device_release(xpe_team *team, int g)
             (void)cudaEventDestroy(d->pace[i]);
     if (d->end)
         (void)cudaEventDestroy(d->end);
+    if (d->arrived)
+        (void)cudaEventDestroy(d->arrived);
     if (d->moved)
         (void)cudaEventDestroy(d->moved);
     if (d->parted)

@@ -5,6 +5,11 @@
 #include "math/average.h"
 #include "math/order.h"
 
+XPE_DEVICE double unit_of(const k_average_args *p, int k)
+{
+    return p->unit_there ? p->unit_there[k].unit : p->unit_w[k];
+}
+
 XPE_KERNEL(k_average, k_average_args)
 {
     XPE_SHARED(double, energy, XPE_BLOCK);
@@ -16,15 +21,16 @@ XPE_KERNEL(k_average, k_average_args)
     {
         XPE_THREADS(t)
         {
+            bool frozen = p.bad && p.bad[0];
             energy[t] = z_max[t] = x_max[t] = 0;
-            for (int64_t i = r * p.cols + t; i < (r + 1) * p.cols; i += XPE_BLOCK) {
+            for (int64_t i = r * p.cols + t; !frozen && i < (r + 1) * p.cols; i += XPE_BLOCK) {
                 double re = 0, im = 0, x;
                 xpe_c32 z;
                 for (int k = 0; k < p.modes; k++) {
                     int64_t at = k * plane + i;
                     double q = xpe_cover_factor(p.l[at], p.share[k], p.eps[k]);
-                    re += xpe_average_z(xpe_unfix(p.w[2 * at], p.unit_w[k]), p.v[2 * at], q);
-                    im += xpe_average_z(xpe_unfix(p.w[2 * at + 1], p.unit_w[k]), p.v[2 * at + 1], q);
+                    re += xpe_average_z(xpe_unfix(p.w[2 * at], unit_of(&p, k)), p.v[2 * at], q);
+                    im += xpe_average_z(xpe_unfix(p.w[2 * at + 1], unit_of(&p, k)), p.v[2 * at + 1], q);
                 }
                 z = xpe_c((float)re, (float)im); /* what the patches will really receive */
                 p.z[i] = z;
@@ -32,9 +38,9 @@ XPE_KERNEL(k_average, k_average_args)
                 for (int k = 0; k < p.modes; k++) {
                     int64_t at = k * plane + i;
                     double q = xpe_cover_factor(p.l[at], p.share[k], p.eps[k]);
-                    double v_re = xpe_average_v(p.v[2 * at], xpe_unfix(p.w[2 * at], p.unit_w[k]), (double)z.re, p.l[at],
+                    double v_re = xpe_average_v(p.v[2 * at], xpe_unfix(p.w[2 * at], unit_of(&p, k)), (double)z.re, p.l[at],
                                                 p.two_rho);
-                    double v_im = xpe_average_v(p.v[2 * at + 1], xpe_unfix(p.w[2 * at + 1], p.unit_w[k]), (double)z.im,
+                    double v_im = xpe_average_v(p.v[2 * at + 1], xpe_unfix(p.w[2 * at + 1], unit_of(&p, k)), (double)z.im,
                                                 p.l[at], p.two_rho);
                     p.v[2 * at] = v_re;
                     p.v[2 * at + 1] = v_im;
@@ -62,6 +68,56 @@ XPE_KERNEL(k_average, k_average_args)
     }
 }
 XPE_LAUNCHER(average, args->rows)
+
+/* Largest |v|^2 of the frames, |z|^2 and |x|^2 of the rows; a NaN comes through. */
+XPE_KERNEL(k_maxima, k_maxima_args)
+{
+    XPE_SHARED(double, v, XPE_BLOCK);
+    XPE_SHARED(double, z, XPE_BLOCK);
+    XPE_SHARED(double, x, XPE_BLOCK);
+
+    XPE_THREADS(t)
+    {
+        v[t] = z[t] = x[t] = 0;
+        for (int64_t i = t; i < p.frames; i += XPE_BLOCK)
+            v[t] = xpe_larger((double)p.v_energy[i], v[t]);
+        for (int64_t i = t; i < p.rows; i += XPE_BLOCK) {
+            z[t] = xpe_larger(p.row_max[2 * i], z[t]);
+            x[t] = xpe_larger(p.row_max[2 * i + 1], x[t]);
+        }
+    }
+    XPE_TREE(v, xpe_larger);
+    XPE_TREE(z, xpe_larger);
+    XPE_TREE(x, xpe_larger);
+    XPE_THREADS(t)
+    {
+        if (t == 0) {
+            p.out[0] = v[0];
+            p.out[1] = z[0];
+            p.out[2] = x[0];
+        }
+    }
+}
+XPE_LAUNCHER(maxima, 1)
+
+/* Every device decides for itself, from the same numbers: a thread a mode. */
+XPE_KERNEL(k_decide, k_decide_args)
+{
+    XPE_THREADS(t)
+    {
+        double v = 0, z = 0, x = 0;
+        for (int g = 0; g < p.devices; g++) {
+            v = xpe_larger(p.maxima[3 * g], v);
+            z = xpe_larger(p.maxima[3 * g + 1], z);
+            x = xpe_larger(p.maxima[3 * g + 2], x);
+        }
+        if (t < p.modes)
+            p.unit[t] = xpe_trip_unit(&p.model, p.weight_max[t], p.reach[t], sqrt(v) + p.model.two_rho * sqrt(z));
+        if (t == 0 && p.bad[0] == 0 && !(v < INFINITY && z < INFINITY && x < INFINITY && x > 0))
+            p.bad[0] = p.iteration;
+    }
+}
+XPE_LAUNCHER(decide, 1)
 
 XPE_KERNEL(k_unfix, k_unfix_args)
 {

@@ -10,7 +10,7 @@
 
 #include "api.h"
 
-#include "math/fixsum.h"
+#include "math/bound.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -116,6 +116,7 @@ typedef struct k_store_args {
     int64_t *sum_w, *sum_v, *sum_l; /* [mode][window]; V and L may be NULL */
     int64_t window;                 /* pixels */
     float *v_energy;
+    const xpe_unit *unit_there; /* [modes], or NULL: unit_w */
     k_unit unit_w[XPE_MODES_MAX], unit_v[XPE_MODES_MAX], unit_l[XPE_MODES_MAX];
 } k_store_args;
 
@@ -219,10 +220,30 @@ typedef struct k_average_args {
     double *v;
     const double *l;
     const int32_t *count;
+    const xpe_unit *unit_there; /* [modes], or NULL: unit_w */
+    const int64_t *bad;         /* NULL, or not 0: nothing is changed */
     xpe_c32 *z, *image;
     double *row_energy, *row_max;
     double share[XPE_MODES_MAX], eps[XPE_MODES_MAX], unit_w[XPE_MODES_MAX];
 } k_average_args;
+
+/* One block. */
+typedef struct k_maxima_args {
+    int64_t frames, rows;
+    const float *v_energy;
+    const double *row_max; /* [rows][2] */
+    double *out;           /* [3] */
+} k_maxima_args;
+
+typedef struct k_decide_args {
+    int modes, devices;
+    int64_t iteration;
+    xpe_trip_model model;
+    const double *maxima; /* [devices][3] */
+    xpe_unit *unit;       /* [modes] */
+    int64_t *bad;
+    double weight_max[XPE_MODES_MAX], reach[XPE_MODES_MAX];
+} k_decide_args;
 
 typedef struct k_unfix_args {
     int modes;
@@ -281,7 +302,7 @@ typedef struct k_check_args {
 #define XPE_CUDA_KERNEL_LIST(X)                                                                    \
     X(amplitude) X(finish) X(product) X(load) X(replace) X(misfit) X(store) X(cover)               \
     X(copies_load) X(impose) X(copies_store) X(deviation) X(settle) X(fill) X(patch) X(residual)   \
-    X(back) X(average) X(unfix) X(add) X(mode_average) X(mode_deviation) X(mode_energy)            \
+    X(back) X(average) X(maxima) X(decide) X(unfix) X(add) X(mode_average) X(mode_deviation) X(mode_energy)            \
     X(mode_derive) X(check)
 /* Kernels that transform as well (k_chain.cu), by the arguments of the one that does the rest. */
 #define XPE_CUDA_CHAIN_LIST(X)                                                                     \

@@ -56,9 +56,11 @@ static bool store_patches(xpe_team *team, int device, const xpe_fit_args *a, k_c
                           .sum_v = a->flags & XPE_FIT_SUM_V ? sums->array[XPE_SUM_B] : NULL,
                           .sum_l = a->flags & XPE_FIT_SUM_L ? sums->array[XPE_SUM_REAL] : NULL,
                           .window = sums->desc.rows * sums->desc.cols,
-                          .v_energy = xpe_data(a->v_energy)};
+                          .v_energy = xpe_data(a->v_energy),
+                          .unit_there = xpe_data(a->unit_there)};
 
-    xpe_units(store.unit_w, a->unit_w, a->modes);
+    if (!store.unit_there)
+        xpe_units(store.unit_w, a->unit_w, a->modes);
     if (store.sum_v)
         xpe_units(store.unit_v, a->unit_v, a->modes);
     if (store.sum_l)

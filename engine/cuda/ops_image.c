@@ -112,6 +112,8 @@ static void average_run(xpe_team *team, int device, const xpe_cuda_op *op, int64
                            .v = xpe_data(a->v),
                            .l = xpe_data(a->l),
                            .count = xpe_data(a->count),
+                           .unit_there = xpe_data(a->unit_there),
+                           .bad = xpe_data(a->bad),
                            .z = xpe_data(a->z),
                            .image = xpe_data(a->image),
                            .row_energy = xpe_data(a->row_energy),
@@ -120,8 +122,35 @@ static void average_run(xpe_team *team, int device, const xpe_cuda_op *op, int64
     (void)index;
     copy_numbers(args.share, a->share, a->modes);
     copy_numbers(args.eps, a->eps, a->modes);
-    copy_units(args.unit_w, a->unit_w, a->modes);
+    if (!args.unit_there)
+        copy_units(args.unit_w, a->unit_w, a->modes);
     (void)XPE_RUN(team, device, average, &args);
+}
+
+static void maxima_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
+{
+    const xpe_maxima_args *a = &op->args.maxima;
+    k_maxima_args args = {a->frames, a->rows, xpe_data(a->v_energy), xpe_data(a->row_max), (double *)xpe_data(a->out) + 3 * a->slot};
+
+    (void)index;
+    (void)XPE_RUN(team, device, maxima, &args);
+}
+
+static void decide_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
+{
+    const xpe_decide_args *a = &op->args.decide;
+    k_decide_args args = {.modes = a->modes,
+                          .devices = a->devices,
+                          .iteration = a->iteration,
+                          .model = a->model,
+                          .maxima = xpe_data(a->maxima),
+                          .unit = xpe_data(a->unit),
+                          .bad = xpe_data(a->bad)};
+
+    (void)index;
+    copy_numbers(args.weight_max, a->weight_max, a->modes);
+    copy_numbers(args.reach, a->reach, a->modes);
+    (void)XPE_RUN(team, device, decide, &args);
 }
 
 static void unfix_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
@@ -211,6 +240,8 @@ static void mode_derive_run(xpe_team *team, int device, const xpe_cuda_op *op, i
         xpe_cuda_enqueue(team, device, &op);                                                       \
     }
 ENQUEUE(average)
+ENQUEUE(maxima)
+ENQUEUE(decide)
 ENQUEUE(unfix)
 ENQUEUE(mode_average)
 ENQUEUE(mode_deviation)

@@ -26,6 +26,17 @@ XPE_DEVICE void xpe_add_pixel(int64_t *sum, int64_t at, float weight, xpe_c32 w,
     XPE_ADD64(sum + 2 * at + 1, xpe_fix(weight * w.im, unit.magic, unit.bias));
 }
 
+XPE_DEVICE k_unit xpe_unit_w(const k_store_args *p, int k)
+{
+    k_unit unit = p->unit_w[k];
+
+    if (p->unit_there) {
+        unit.magic = p->unit_there[k].magic;
+        unit.bias = p->unit_there[k].bias;
+    }
+    return unit;
+}
+
 /* Step 1 from t = sum_k w_k t_k on; returns |v|^2 as ordered bits. */
 XPE_DEVICE int32_t xpe_store_v(const k_store_args *p, int64_t f, int i, xpe_c32 t)
 {
@@ -39,7 +50,7 @@ XPE_DEVICE int32_t xpe_store_v(const k_store_args *p, int64_t f, int i, xpe_c32 
         float weight = p->weight[k * plane + i];
         if (p->sum_v)
             xpe_add_pixel(p->sum_v, k * p->window + at, weight, v, p->unit_v[k]);
-        xpe_add_pixel(p->sum_w, k * p->window + at, weight, w, p->unit_w[k]);
+        xpe_add_pixel(p->sum_w, k * p->window + at, weight, w, xpe_unit_w(p, k));
         if (p->sum_l)
             XPE_ADD64(p->sum_l + k * p->window + at, xpe_fix(weight, p->unit_l[k].magic, p->unit_l[k].bias));
     }

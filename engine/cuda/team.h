@@ -7,8 +7,8 @@
  * and what computes wait for each other at the transfers, or, between `beside` on and off, only where it is turned on
  * and off.
  *
- * When the lists are empty the host waits only if it has asked for data (xpe_download); else each stream is told to
- * wait for the others by events and the host goes on.  Waiting is looking at events until they are done, or until
+ * When the lists are empty the host waits only if it has asked for data (xpe_download), and then only until that has
+ * come: what was enqueued behind it goes on.  Each stream is told to wait for the others by events.  Waiting is looking at events until they are done, or until
  * xpe_cuda_patience_s have passed: a device that does not come back is then reported as lost and given up, with its
  * memory, because every call that would free it could block for ever.
  *
@@ -83,6 +83,8 @@ typedef struct xpe_cuda_op {
         xpe_back_args back;
         xpe_search_args search;
         xpe_average_args average;
+        xpe_maxima_args maxima;
+        xpe_decide_args decide;
         xpe_unfix_args unfix;
         xpe_mode_average_args mode_average;
         xpe_mode_deviation_args mode_deviation;
@@ -115,6 +117,7 @@ typedef struct xpe_cuda_device {
     cudaStream_t moves;  /* transfers to and from other shards; only where there are several */
     cudaEvent_t end;     /* of what is enqueued on stream */
     cudaEvent_t moved;   /* the same of moves */
+    cudaEvent_t arrived; /* the last thing that was asked for */
     cudaEvent_t parted, joined; /* where one stream waited for the other */
     cudaEvent_t meeting[XPE_MEETINGS]; /* where the streams were ordered, in turn */
     int64_t met;                       /* how often so far */
@@ -190,6 +193,7 @@ double xpe_cuda_clock(void);
 xpe_status xpe_cuda_open(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes, xpe_error *err);
 void xpe_cuda_close(xpe_team *team);
 xpe_status xpe_cuda_wait(xpe_team *team, xpe_error *err);
+xpe_status xpe_cuda_order_all(xpe_team *team, xpe_error *err); /* the table's `order` */
 /* Gives back what outlives a team: plans, communicators.  For the end of a process, and for tests. */
 void xpe_cuda_forget(void);
 
@@ -251,6 +255,8 @@ void xpe_cuda_fill(xpe_team *team, int device, const xpe_fill_args *args);
 void xpe_cuda_patches(xpe_team *team, int device, const xpe_patch_args *args);
 void xpe_cuda_back(xpe_team *team, int device, const xpe_back_args *args);
 void xpe_cuda_search(xpe_team *team, int device, const xpe_search_args *args);
+void xpe_cuda_maxima(xpe_team *team, int device, const xpe_maxima_args *args);
+void xpe_cuda_decide(xpe_team *team, int device, const xpe_decide_args *args);
 void xpe_cuda_average(xpe_team *team, int device, const xpe_average_args *args);
 void xpe_cuda_unfix(xpe_team *team, int device, const xpe_unfix_args *args);
 void xpe_cuda_mode_average(xpe_team *team, int device, const xpe_mode_average_args *args);

@@ -53,7 +53,7 @@ XPE_HD double xpe_unfix(int64_t sum, double unit)
 /* Unit for at most `count` contributions of magnitude at most `bound` (> 0, finite): a contribution
  * takes at most 2^50 units and the sum stays below 2^63.  Its rounding error is at most count / 2
  * units. */
-static inline xpe_unit xpe_unit_make(double bound, int64_t count)
+XPE_HD xpe_unit xpe_unit_make(double bound, int64_t count)
 {
     xpe_unit u;
     int bound_exponent, count_exponent, bits;

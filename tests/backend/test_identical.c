@@ -250,6 +250,34 @@ static void reporting_seldom_changes_no_bit_and_reports_the_last(void **state)
     xpt_case_destroy(c);
 }
 
+/* Beyond the iteration in which the sums of a known probe are made anew. */
+static void reporting_seldom_changes_no_bit_with_a_known_probe(void **state)
+{
+    xpt_case *c = xpt_small_create(8, 6, 1, 4);
+    xpe_stage stage = xpt_stage(67);
+    xpt_result *often;
+
+    (void)state;
+    add_noise(c);
+    xpt_case_know(c);
+    often = xpt_run_well(&c->desc, &stage, (xpt_division){1, 1, 0});
+    for (int devices = 1; devices <= 3; devices += 2) {
+        xpt_result *seldom;
+        stage.report_every = 13;
+        seldom = xpt_run_well(&c->desc, &stage, (xpt_division){devices, 1, 0});
+        for (int i = 0; i < 67; i++) {
+            bool reported = (i + 1) % 13 == 0 || i == 66;
+            assert_true(reported ? seldom->errors[i] == often->errors[i]
+                                 : isnan(seldom->errors[i]));
+        }
+        memcpy(seldom->errors, often->errors, 67 * sizeof *often->errors);
+        xpt_assert_same(often, seldom);
+        xpt_result_destroy(seldom);
+    }
+    xpt_result_destroy(often);
+    xpt_case_destroy(c);
+}
+
 /* A run of 3 iterations is the first 3 of a run of 6. */
 static void a_longer_run_passes_through_the_shorter(void **state)
 {
@@ -281,6 +309,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(frames_in_another_order),
         cmocka_unit_test(the_same_run_twice_in_one_process),
         cmocka_unit_test(reporting_seldom_changes_no_bit_and_reports_the_last),
+        cmocka_unit_test(reporting_seldom_changes_no_bit_with_a_known_probe),
         cmocka_unit_test(a_longer_run_passes_through_the_shorter),
     };
     int skipped = xpt_backend_begin(argc, argv);

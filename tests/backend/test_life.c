@@ -395,6 +395,70 @@ static void a_run_that_diverges_later_keeps_its_last_good_iteration(void **state
         }
 }
 
+/* The same without a data error in between: whenever it is noticed, what was read is finite, and what
+ * stays is the iteration before. */
+static void a_run_that_diverges_unnoticed_goes_back_when_it_is_noticed(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++)
+        for (int look = 0; look < 2; look++)
+            for (int devices = 1; devices <= 3; devices += 2) {
+                xpt_case *c = xpt_tiny_create(1);
+                size_t pixels = (size_t)(c->rows * c->cols);
+                xpe_c32 *kept = xpt_new(pixels * 13, sizeof *kept),
+                        *got = xpt_new(pixels, sizeof *got);
+                xpe_stage stage = xpt_stage(12);
+                xpe_status st = XPE_OK;
+                xpe_report report;
+                xpe_error err;
+                double most = 0, *counts = xpt_new(XPT_TINY_FRAMES * 256, sizeof *counts);
+                int steps = 0;
+                live l;
+
+                for (int i = 0; i < XPT_TINY_FRAMES * 256; i++)
+                    most = fmax(most, (double)c->counts[i]);
+                for (int i = 0; i < XPT_TINY_FRAMES * 256; i++)
+                    counts[i] = (double)c->counts[i] / most * pow(2.6e19, 2);
+                c->desc.scan.frames = counts;
+                c->desc.scan.type = XPE_F64;
+                start_from_truth(c);
+                if (known) {
+                    xpt_case_know(c);
+                } else {
+                    c->desc.init_probe = c->probe;
+                    c->desc.init_probe_count = 1;
+                    stage.probe_data_fit = 0; /* the object alone grows */
+                }
+                stage.report_every = 12;
+                l = open_run(c, &stage, devices, 2);
+                assert_int_equal(xpe_run_object(l.run, kept, &err), XPE_OK);
+                while (st == XPE_OK && steps < 12) {
+                    st = xpe_run_step(l.run, &report, &err);
+                    steps += st == XPE_OK;
+                    if (st == XPE_OK && look)
+                        assert_int_equal(
+                            xpe_run_object(l.run, kept + (size_t)steps * pixels, &err), XPE_OK);
+                    for (size_t i = 0; st == XPE_OK && look && i < pixels; i++)
+                        assert_true(isfinite(kept[(size_t)steps * pixels + i].re) &&
+                                    isfinite(kept[(size_t)steps * pixels + i].im));
+                }
+                assert_int_equal(st, XPE_DIVERGED);
+                assert_int_equal(xpe_run_object(l.run, got, &err), XPE_OK);
+                steps = xpe_run_progress(l.run).iteration;
+                assert_int_equal(steps, known ? 2 : 1); /* wherever it is noticed */
+                if (look)
+                    assert_memory_equal(got, kept + (size_t)steps * pixels, pixels * sizeof *got);
+                for (size_t i = 0; i < pixels; i++)
+                    assert_true(isfinite(got[i].re) && isfinite(got[i].im));
+                assert_int_equal(xpe_run_step(l.run, &report, &err), XPE_INVALID);
+                close_run(l);
+                free(counts);
+                free(kept);
+                free(got);
+                xpt_case_destroy(c);
+            }
+}
+
 static void after_diverging_there_is_no_next_step(void **state)
 {
     xpt_case *c = xpt_tiny_create(1);
@@ -632,6 +696,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(another_thread_watches_and_cancels),
         cmocka_unit_test(a_run_that_diverges_at_once_keeps_its_start),
         cmocka_unit_test(a_run_that_diverges_later_keeps_its_last_good_iteration),
+        cmocka_unit_test(a_run_that_diverges_unnoticed_goes_back_when_it_is_noticed),
         cmocka_unit_test(after_diverging_there_is_no_next_step),
         cmocka_unit_test(a_residual_that_is_zero_adds_no_mode_and_changes_no_bit),
         cmocka_unit_test(no_more_modes_are_added_than_asked_for),
