@@ -62,6 +62,7 @@ typedef struct xpd_broker {
     bool dispatch_due;             /* a job may be able to start */
     bool explained; /* the queue is in the order of starting, and each job knows why it waits */
     int64_t dispatched_ms, explained_ms, memory_asked_ms;
+    int64_t clock_ms; /* the wall clock less the monotonic one; 0 = not looked at yet */
 
     struct xpd_http *http;
     bool http_due;  /* a connection was resumed: the library must run before the next wait */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define STALE_MS 1000 /* age and estimates move by themselves */
+#define CLOCK_JUMP_MS 2000 /* less is adjusted, not set */
 
 void xpd_dispatch_due(xpd_broker *b)
 {
@@ -194,6 +195,28 @@ static bool run_scheduler(xpd_broker *b, xpd_sched *s, bool explain)
     free(users.uids);
     free(users.users);
     return ok;
+}
+
+/* Times of jobs are those of the wall clock, since they outlive the service.  When somebody sets it,
+ * those of jobs that have not ended follow, or an hour would count as waited or run. */
+void xpd_clock_follow(xpd_broker *b)
+{
+    int64_t clock_ms = xpd_wall_ms() - xpd_now_ms(), jump = clock_ms - b->clock_ms;
+
+    if (b->clock_ms != 0 && (jump > CLOCK_JUMP_MS || jump < -CLOCK_JUMP_MS)) {
+        xpd_log(XPD_LOG_WARNING, NULL, "the clock was set %s by %.1f s",
+                jump > 0 ? "forward" : "back", (double)(jump > 0 ? jump : -jump) / 1000);
+        for (size_t i = 0; i < b->jobs.count; i++) {
+            xpd_job *job = b->jobs.items[i];
+            if (xpd_state_terminal(job->state))
+                continue;
+            job->queued_ms += jump;
+            job->started_ms += job->started_ms > 0 ? jump : 0;
+            xpd_job_changed(b, job);
+            xpd_job_persist(b, job);
+        }
+    }
+    b->clock_ms = clock_ms;
 }
 
 /* Jobs that waited longer than they may; those that ran once are not given up. */

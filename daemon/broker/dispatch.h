@@ -5,6 +5,8 @@
 
 #include "broker.h"
 
+/* Once a turn, before anything looks at how long jobs have waited or run. */
+void xpd_clock_follow(xpd_broker *b);
 /* Something changed that may let a job start or change the order. */
 void xpd_dispatch_due(xpd_broker *b);
 /* Once a turn of the loop: starts what can start. */

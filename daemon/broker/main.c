@@ -303,6 +303,7 @@ static int before_wait(void *context)
 static void after_turn(void *context)
 {
     service *s = context;
+    xpd_clock_follow(&s->b);
     xpd_submissions_answer(&s->b); /* before a start changes the place of others */
     if (!s->b.draining)
         xpd_dispatch(&s->b);

@@ -415,9 +415,9 @@ static void engine_stop(resident *r)
     r->leave = true;
     pthread_cond_signal(&r->changed);
     pthread_mutex_unlock(&r->lock);
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += LEAVE_S;
-    if (pthread_timedjoin_np(r->engine, NULL, &until) != 0)
+    if (pthread_clockjoin_np(r->engine, NULL, CLOCK_MONOTONIC, &until) != 0)
         _exit(XPD_EXIT_UNEXPECTED);
 }
 

@@ -12,8 +12,9 @@ import tempfile
 import pytest
 import zmq
 
+import bridge_kills
 import xptychod
-from zmq_client import Dealer, connected, proof, subscribed, topics_of, wait_for_bridge
+from zmq_client import Bridge, Dealer, connected, proof, subscribed, topics_of, wait_for_bridge
 
 
 @pytest.fixture
@@ -251,25 +252,6 @@ def test_killed_bridge_comes_back_and_events_go_on(bridged, context, slow_scan_f
 # --------------------------------------------------------------------------- who may subscribe
 
 
-class Bridge:
-    """A bridge of a test's own beside the daemon."""
-
-    def __init__(self, daemon, folder, router, pub, *options, uid=None):
-        self.ready_file = folder / "zmq.json"
-        self.process = subprocess.Popen([xptychod.program("xptycho-zmq"), "--broker", f"unix:{daemon.ready['unix']}",
-                                         "--router", router, "--pub", pub, "--ready-file", self.ready_file, "--token-file",
-                                         daemon.ready["token_file"], *options], stderr=subprocess.PIPE, text=True)
-        self.ready = json.loads(xptychod.wait_until(lambda: self.ready_file.exists() and self.ready_file.read_text(),
-                                                    "the bridge is ready"))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.process.terminate()
-        self.process.communicate(timeout=20)
-
-
 @pytest.fixture
 def running(daemon, slow_scan_file):
     job = daemon.api.submit(job_of(slow_scan_file, 100000))
@@ -279,33 +261,8 @@ def running(daemon, slow_scan_file):
     daemon.api.finish(job["id"])
 
 
-def test_a_bridge_killed_ten_times_loses_no_job(daemon, context, scan_file, running, tmp_path):
-    """A bridge of the test's own: the daemon would wait longer each time before it starts its own again."""
-    jobs = []
-    for i in range(10):
-        with Bridge(daemon, tmp_path, "tcp://127.0.0.1:*", "tcp://127.0.0.1:*") as bridge:
-            dealer = Dealer(context, daemon, bridge.ready["zmq_router"])
-            if i:  # what was on its way when the last one died: whoever sent it asks again, under its key
-                again = lambda: dealer.ask("submit", body=job_of(scan_file, 3), idempotency_key=f"cut-{i - 1}")
-                # 409: the first one is looked at still
-                status, job = xptychod.wait_until(lambda: (lambda a: a[0] != 409 and a)(again()), "the key is free")
-                assert status == 201
-                jobs.append(job["id"])
-            status, job = dealer.ask("submit", body=job_of(scan_file, 3), idempotency_key=f"kill-{i}")
-            assert status == 201
-            jobs.append(job["id"])
-            body = {"verb": "submit", "token": dealer.token, "body": job_of(scan_file, 3), "idempotency_key": f"cut-{i}"}
-            dealer.socket.send_multipart([b"XPT1", b"x", json.dumps(body).encode()])
-            bridge.process.kill()
-            bridge.process.wait()
-            bridge.ready_file.unlink()
-    assert daemon.api.show(running)["state"] == "running"
-    daemon.api.post(f"/v1/jobs/{running}/cancel")
-    assert {daemon.api.finish(job)["state"] for job in jobs} == {"succeeded"}
-    listed = [job["id"] for job in daemon.api.get("/v1/jobs?limit=100").json()["jobs"]]
-    last = xptychod.wait_until(lambda: (lambda r: r.status != 409 and r)(
-        daemon.api.post("/v1/jobs", job_of(scan_file, 3), Idempotency_Key="cut-9")), "the key is free").json()["id"]  # may or may not have arrived
-    assert set(listed) | {last} == {*jobs, running, last} and len(set(listed)) == len(listed), "none twice, none lost"
+def test_a_bridge_killed_ten_times_loses_no_job(daemon, scan_file, tmp_path):
+    assert bridge_kills.run(daemon, scan_file, tmp_path, 10)["jobs"] == 21
 
 
 AS_OTHER = """

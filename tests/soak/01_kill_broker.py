@@ -13,7 +13,7 @@ def body(options):
     counts = kill_storm.run(options.folder, options.kills, options.seed, lambda text: print(text, flush=True))
     print(", ".join(f"{value} {name}" for name, value in sorted(counts.items())))
     return (f"{options.kills} kills ({counts['while it started']} while it started), {counts['jobs']} acknowledged jobs, none lost, "
-            f"none twice: {counts['succeeded']} succeeded, {counts['cancelled']} cancelled; {counts['requests cut']} requests cut, "
+            f"none twice: {counts['succeeded']} succeeded, {counts['cancelled']} cancelled; {counts['requests without an answer']} requests without an answer, "
             f"{counts['logs followed']} logs followed over the kills")
 
 

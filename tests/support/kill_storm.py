@@ -45,13 +45,13 @@ class Storm:
                 if answer.status not in (409, 429, 503):
                     return answer
             except GONE:
-                self.counts["requests cut"] += 1
+                self.counts["requests without an answer"] += 1
             assert time.monotonic() < end, "the broker does not come back"
             time.sleep(0.02)
 
     def submitter(self, rng):
         while not self.stop.wait(0.1 * rng.random()):
-            key, kind = f"{rng.getrandbits(80):x}", rng.choices(("short", "medium", "endless"), (80, 12, 8))[0]
+            key, kind = f"{rng.getrandbits(80):x}", rng.choices(("short", "medium", "endless"), (88, 8, 4))[0]
             with self.lock:
                 if len(self.to_cancel) > 3:
                     kind = "short"

@@ -1,6 +1,7 @@
 """The ZeroMQ front end as a program of a beamline speaks to it."""
 
 import json
+import subprocess
 
 import zmq
 
@@ -58,12 +59,12 @@ def topics_of(job_id, token):
     return f"job/{job_id}/", f"job/{job_id}/{token}"
 
 
-def subscribed(context, daemon, *jobs, state=False, **options):
+def subscribed(context, daemon, *jobs, state=False, address=None, **options):
     """A subscription to jobs by the daemon's token; each is proven by a beat, which is left to be read."""
     token = daemon.api.token
     wanted = [topic for job in jobs for topic in topics_of(job, token)]
     wanted += ["state/", f"state/{token}"] if state else []
-    socket = connected(context, zmq.SUB, daemon.ready["zmq_pub"], ["welcome", *wanted], **options)
+    socket = connected(context, zmq.SUB, address or daemon.ready["zmq_pub"], ["welcome", *wanted], **options)
     assert socket.recv_multipart() == [b"welcome"]
     return socket
 
@@ -73,3 +74,22 @@ def proof(socket, job_id):
     where, _, kind, text = socket.recv_multipart()
     assert where == f"job/{job_id}/".encode() and kind == b"beat", (where, kind)
     return json.loads(text)
+
+
+class Bridge:
+    """A bridge of a test's own beside the daemon; in a `with` block."""
+
+    def __init__(self, daemon, folder, router, pub, *options, uid=None):
+        self.ready_file = folder / "zmq.json"
+        self.process = subprocess.Popen([xptychod.program("xptycho-zmq"), "--broker", f"unix:{daemon.ready['unix']}",
+                                         "--router", router, "--pub", pub, "--ready-file", self.ready_file, "--token-file",
+                                         daemon.ready["token_file"], *options], stderr=subprocess.PIPE, text=True)
+        self.ready = json.loads(xptychod.wait_until(lambda: self.ready_file.exists() and self.ready_file.read_text(),
+                                                    "the bridge is ready"))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.process.terminate()
+        self.process.communicate(timeout=20)
