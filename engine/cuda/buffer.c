@@ -46,6 +46,7 @@ xpe_status xpe_cuda_alloc(void *out, xpe_team *team, int device, size_t bytes, x
     if (!xpe_cuda_ok(team, device, "cudaMalloc", rc))
         goto failed;
     team->devices[device].busy = true;
+    team->devices[device].ends_arrived = false;
     if (!XPE_CUDA(team, device, cudaMemsetAsync, data, 0, bytes ? bytes : 1, team->devices[device].stream)) {
         (void)cudaFree(data);
         goto failed;
@@ -326,7 +327,7 @@ static void download_run(xpe_team *team, int device, const xpe_cuda_op *op, int6
     if (XPE_CUDA(team, device, cudaMemcpyAsync, d->down + d->down_used, op->args.copy.device + at, bytes, cudaMemcpyDeviceToHost,
                  d->stream) &&
         note_arrival(team, d, op->args.copy.host_to + at, bytes))
-        (void)XPE_CUDA(team, device, cudaEventRecord, d->arrived, d->stream);
+        d->ends_arrived = XPE_CUDA(team, device, cudaEventRecord, d->arrived, d->stream);
 }
 
 void xpe_cuda_download(xpe_team *team, void *to, const xpe_buffer *from, size_t offset, size_t bytes)

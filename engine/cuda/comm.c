@@ -360,6 +360,7 @@ static void move_for(xpe_team *team, int device, piece *pieces, int *count)
     size_t staged = 0;
 
     d->busy = d->moving = true;
+    d->ends_arrived = false;
     for (; d->op_next < d->op_count && d->ops[d->op_next].kind == XPE_OP_TRANSFER && !team->failed && *count < PIECES; d->op_next++) {
         xpe_transfer *t = &d->ops[d->op_next].args.transfer;
         if (d->id == team->devices[t->source].id)

@@ -155,6 +155,7 @@ bool xpe_cuda_finish(xpe_team *team, int device)
         return false;
     xpe_cuda_deliver(d);
     d->busy = false;
+    d->ends_arrived = true;
     return true;
 }
 
@@ -237,6 +238,7 @@ bool xpe_cuda_order(xpe_team *team, bool parting, bool across)
             return false;
         d->moving = true;
         d->busy = true;
+        d->ends_arrived = false;
     }
     for (int g = 0; g < team->device_count; g++)
         for (int h = 0; h < team->device_count; h++) {
@@ -295,6 +297,7 @@ static void queue_chunk(xpe_team *team, int device)
     if (!xpe_cuda_use(team, device))
         return;
     d->busy = true;
+    d->ends_arrived = false;
     op->run(team, device, op, d->chunk_next);
     if (++d->chunk_next == op->chunks) {
         d->chunk_next = 0;
@@ -373,7 +376,6 @@ static void queue_all(xpe_team *team)
     }
 }
 
-/* Everything is on its way, and what comes next on one device comes behind it on all. */
 static void send_all(xpe_team *team)
 {
     queue_all(team);
@@ -381,13 +383,22 @@ static void send_all(xpe_team *team)
         team->devices[g].op_count = team->devices[g].op_next = 0;
         team->devices[g].chunk_next = 0;
     }
-    if (!team->failed)
-        order_streams(team);
+}
+
+/* Whether the host, when it has what it asked for, has waited for all that computes. */
+static bool host_orders(const xpe_team *team)
+{
+    for (int g = 0; g < team->device_count; g++)
+        if (!team->devices[g].ends_arrived)
+            return false;
+    return true;
 }
 
 xpe_status xpe_cuda_order_all(xpe_team *team, xpe_error *err)
 {
     send_all(team);
+    if (!team->failed)
+        order_streams(team);
     if (!team->failed)
         return XPE_OK;
     if (err)
@@ -400,6 +411,8 @@ xpe_status xpe_cuda_wait(xpe_team *team, xpe_error *err)
     double begin = xpe_cuda_clock();
 
     send_all(team);
+    if (!team->failed && !team->profile && !host_orders(team))
+        order_streams(team); /* what comes next on one device comes behind this on all */
     for (int g = 0; !team->failed && g < team->device_count; g++)
         if (!(team->profile ? xpe_cuda_finish(team, g) : receive(team, g))) /* for its time everything is waited for */
             break;

@@ -118,6 +118,7 @@ typedef struct xpe_cuda_device {
     cudaEvent_t end;     /* of what is enqueued on stream */
     cudaEvent_t moved;   /* the same of moves */
     cudaEvent_t arrived; /* the last thing that was asked for */
+    bool ends_arrived;   /* nothing is enqueued on stream behind it */
     cudaEvent_t parted, joined; /* where one stream waited for the other */
     cudaEvent_t meeting[XPE_MEETINGS]; /* where the streams were ordered, in turn */
     int64_t met;                       /* how often so far */

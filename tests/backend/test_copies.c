@@ -95,6 +95,91 @@ static void where_the_copys_field_is_zero_the_phase_factor_is_one(void **state)
     xpt_scene_destroy(&s);
 }
 
+/* Largest |x|^2 of a field: two roundings of float, so within 2^-23 of it. */
+static void assert_largest(float told, const xpe_c32 *field)
+{
+    double most = 0;
+
+    for (int i = 0; i < PLANE; i++)
+        most = fmax(most, (double)field[i].re * (double)field[i].re +
+                              (double)field[i].im * (double)field[i].im);
+    assert_true(most > 0);
+    assert_true(fabs((double)told - most) <= most * 0x1p-23);
+}
+
+/* They bound the sums of the next step, so that too small a value would only be felt when a sum
+ * overflows.  Frames of very different size, batches that end within a group of frames. */
+static void the_largest_copies_and_patches_are_told(void **state)
+{
+    enum { FRAMES = 5, MODES = 2 };
+    xpt_scene s = xpt_scene_create(2, FRAMES, 2 * SIDE, 2 * SIDE, MODES, 21);
+    size_t all = (size_t)MODES * FRAMES * PLANE;
+    xpe_buffer *copies = xpt_bench_make(s.t, 0, all * sizeof(xpe_c32)),
+               *s_energy = xpt_bench_make(s.t, 0, MODES * FRAMES * sizeof(float));
+    xpe_c32 *field = xpt_new(all, sizeof *field), *image = xpt_new(4 * PLANE, sizeof *image);
+    float *counts = xpt_new(FRAMES * PLANE, sizeof *counts), told[MODES * FRAMES];
+    xpt_random r = {22};
+    xpe_sums *sums;
+    xpe_error err;
+
+    (void)state;
+    assert_int_equal(s.t.b->sums_create(&sums, s.t.team, 0,
+                                        &(xpe_sums_desc){MODES, true, true, true, SIDE, SIDE, NULL,
+                                                         FRAMES, SIDE},
+                                        &err),
+                     XPE_OK);
+    for (int i = 0; i < FRAMES * PLANE; i++)
+        counts[i] = (float)xpt_random_unit(&r);
+    xpt_scene_measure(&s, counts, NULL);
+    xpt_random_field(&r, image, 4 * PLANE);
+    xpt_scene_put(&s, s.image, image, 4 * PLANE * sizeof *image);
+    xpt_random_field(&r, field, (int64_t)all);
+    xpt_scene_put(&s, s.probe, field, MODES * PLANE * sizeof *field);
+    xpt_scene_put(&s, s.divider, field, MODES * PLANE * sizeof *field);
+    for (size_t i = 0; i < all; i++) {
+        float size = ldexpf(1, (int)(i / PLANE) % FRAMES - 3);
+        field[i] = (xpe_c32){size * field[i].re, size * field[i].im};
+    }
+    xpt_scene_put(&s, copies, field, all * sizeof *field);
+    xpt_scene_put(&s, s.v, field, FRAMES * PLANE * sizeof *field);
+    s.t.b->sums_clear(s.t.team, 0, sums);
+    for (int64_t at = 0; at < FRAMES; at += 2)
+        s.t.b->probe_fit(s.t.team, 0,
+                         &(xpe_probe_args){.modes = MODES,
+                                           .batch = {at, at == 4 ? 1 : 2, FRAMES},
+                                           .copy = {.s = copies},
+                                           .one_minus_alpha = 0.75f,
+                                           .alpha = 0.25f,
+                                           .two_rho = 0.5f,
+                                           .patch_eps = 1e-2f,
+                                           .cols = 2 * SIDE,
+                                           .first = s.first_buffer,
+                                           .y = s.y,
+                                           .image = s.image,
+                                           .probe = s.probe,
+                                           .sums = sums,
+                                           .unit_r = s.unit,
+                                           .unit_s = s.unit,
+                                           .s_energy = s_energy});
+    xpt_bench_wait(s.t);
+    xpt_bench_read(s.t, field, copies, all * sizeof *field);
+    xpt_bench_read(s.t, told, s_energy, sizeof told);
+    for (int i = 0; i < MODES * FRAMES; i++)
+        assert_largest(told[i], field + i * PLANE);
+    xpt_scene_fit(&s, XPE_FIT_PATCH, 0.75f, 0.5f, 2);
+    xpt_bench_read(s.t, field, s.v, FRAMES * PLANE * sizeof *field);
+    xpt_bench_read(s.t, told, s.v_energy, FRAMES * sizeof *told);
+    for (int i = 0; i < FRAMES; i++)
+        assert_largest(told[i], field + i * PLANE);
+    s.t.b->sums_destroy(sums);
+    s.t.b->buffer_destroy(s_energy);
+    s.t.b->buffer_destroy(copies);
+    free(field);
+    free(image);
+    free(counts);
+    xpt_scene_destroy(&s);
+}
+
 static void mean_of_the_amplitudes_transformed_back_is_the_start_probe(void **state)
 {
     xpt_scene s = xpt_scene_create(2, 5, SIDE, SIDE, 1, 19);
@@ -220,6 +305,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(where_the_copys_field_is_zero_the_phase_factor_is_one),
+        cmocka_unit_test(the_largest_copies_and_patches_are_told),
         cmocka_unit_test(mean_of_the_amplitudes_transformed_back_is_the_start_probe),
         cmocka_unit_test(copies_are_filled_settled_and_scaled),
         cmocka_unit_test(a_deviation_of_zero_becomes_a_millionth),
