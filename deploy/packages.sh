@@ -18,7 +18,7 @@ xptychod_packages_build=(
 xptychod_packages_tests=(
     libcmocka-dev
     python3-pytest python3-numpy python3-scipy python3-h5py python3-zmq python3-venv python3-jsonschema
-    systemd strace openssl g++
+    systemd strace openssl g++ faketime
 )
 xptychod_packages_servers=(nginx caddy prometheus slurm-wlm munge)
 xptychod_packages_reference=(python3-torch)

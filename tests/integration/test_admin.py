@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import threading
 import time
 
 import pytest
@@ -75,34 +74,6 @@ def test_what_needs_a_restart_is_said(make_system):  # noqa: F811
     daemon.configure("[worker]\nprogram = /bin/true\n")
     assert daemon.admin.post("/admin/reload").json() == {"needs_restart": "worker.program, zmq.router, zmq.pub"}
     assert "next start only: worker.program, zmq.router, zmq.pub" in daemon.log_text()
-
-
-def test_a_storm_of_reloads_disturbs_nobody(make_system, scan_file):  # noqa: F811
-    """Good and broken configurations by turns, 100 a second, under load."""
-    daemon = make_system(roots_of(scan_file) + "[limits]\nrate = 0\n", tokens=[("ada", ADA)])
-    ada, wrong, stop = daemon.api_of("ada"), [], threading.Event()
-    texts = [daemon.configuration.read_text(), daemon.configuration.read_text() + "nonsense\n"]
-
-    def load():
-        while not stop.is_set():
-            for response in (ada.get("/v1/jobs"), ada.post("/v1/jobs?dry_run=true&probe=async", {"scan": {"path": scan_file}})):
-                if response.status != 200:
-                    wrong.append(response)
-
-    worker = threading.Thread(target=load)
-    worker.start()
-    for turn in range(200):
-        beside = daemon.configuration.with_suffix(".new")
-        beside.write_text(texts[turn % 2])
-        beside.rename(daemon.configuration)
-        reload(daemon)
-        time.sleep(0.01)
-    stop.set()
-    worker.join()
-    assert wrong == []
-    assert "configuration and tokens are read again" in daemon.log_text() and "line" in daemon.log_text()
-    daemon.configuration.write_text(texts[0])
-    assert daemon.admin.post("/admin/reload").status == 200
 
 
 def test_the_manager_is_told_of_a_reload(manager, make_daemon):  # noqa: F811
@@ -268,54 +239,6 @@ def test_drain_with_finish_lets_what_runs_end(daemon, slow_scan_file):
     assert daemon.unix.show(waiting)["state"] == "queued"
     daemon.admin.post("/admin/undrain")
     assert daemon.unix.finish(waiting)["state"] == "succeeded"
-
-
-def test_a_stop_loses_no_acknowledged_job_and_ends_streams_properly(make_daemon, slow_scan_file, scan_file):
-    daemon = make_daemon()
-    running = daemon.unix.submit(endless(slow_scan_file))["id"]
-    daemon.unix.wait_for_iteration(running, 2)
-    acknowledged, ends, strange = [], [], []
-
-    def submit():
-        while True:
-            try:
-                answer = daemon.api.post("/v1/jobs?probe=async", {"scan": {"path": scan_file}, "recon": {"iterations": 1}})
-            except OSError:
-                return  # gone
-            if answer.status == 201:
-                acknowledged.append(answer.json()["id"])
-            elif answer.status == 503:
-                return
-            else:
-                strange.append(answer)
-
-    def follow():
-        ends.append(list(daemon.unix.stream(running))[-1])  # http.client raises where the last chunk is missing
-
-    threads = [threading.Thread(target=target) for target in [submit] * 5 + [follow] * 20]
-    for thread in threads:
-        thread.start()
-    xptychod.wait_until(lambda: len(acknowledged) > 20 and samples(daemon.admin.get("/metrics").text)["xptycho_event_subscribers"] == 20,
-                        "all are at it")
-    begin = time.monotonic()
-    daemon.stop()
-    assert time.monotonic() - begin < 40
-    for thread in threads:
-        thread.join(xptychod.DEADLINE_S)
-    assert strange == []
-    assert len(ends) == 20 and all(event["type"] == "state" and event["state"] == "queued" and event["reason"] == "shutdown" for event in ends)
-    daemon.start()
-    known = {job["id"] for page in pages(daemon.unix) for job in page}
-    assert set(acknowledged) <= known
-    daemon.unix.post(f"/v1/jobs/{running}/cancel")
-
-
-def pages(api):
-    cursor = ""
-    while cursor is not None:
-        page = api.get(f"/v1/jobs?limit=200{cursor}").json()
-        yield page["jobs"]
-        cursor = f"&cursor={page['next']}" if page["next"] else None
 
 
 def test_a_stopping_service_answers_until_its_worker_is_gone(make_daemon, slow_scan_file, scan_file):
