@@ -274,6 +274,9 @@ typedef struct xpe_backend {
      * counting. */
     xpe_status (*work_bytes)(int64_t *out, const char *device, int64_t n, int modes, int64_t frames,
                              bool known, bool alone, xpe_error *err);
+    /* Makes what takes device memory and outlives the runs on these devices, before anybody looks at
+     * what is free.  Optional: NULL means that there is no such thing. */
+    xpe_status (*prepare)(const xpe_device_list *devices, xpe_error *err);
     xpe_status (*open)(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes,
                        xpe_error *err);
     void (*close)(xpe_team *team);

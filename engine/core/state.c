@@ -279,6 +279,12 @@ static xpe_status admit(xpe_run *run, const xpe_device_list *devices, xpe_error 
     XPE_TRY(xpe_new(&bytes_free, (size_t)devices->count, sizeof *bytes_free, err));
     for (int g = 0; g < devices->count; g++)
         XPE_TRY(bytes_free_of(&bytes_free[g], devices->names[g], info, count, err));
+    if (run->backend->prepare && devices->count > 1) {
+        XPE_TRY(run->backend->prepare(devices, err));
+        (void)xpe_devices_list(info, sizeof info / sizeof *info);
+        for (int g = 0; g < devices->count; g++)
+            XPE_TRY(bytes_free_of(&bytes_free[g], devices->names[g], info, count, err));
+    }
     XPE_TRY(
         count_work(run, devices, err)); /* plans transforms, so only on devices that are there */
     XPE_TRY(xpe_plan_admit(run->plan, devices->names, bytes_free, err));

@@ -13,7 +13,9 @@
  * The core waits before it makes other transfers, so their sources are finished on every stream, and it waits again
  * before it changes a source.
  *
- * A communicator takes a second to make; it is kept for the next team with the same devices. */
+ * A communicator takes a second to make and some hundred MiB of every device; it is kept for the next team with the
+ * same devices.  It is made, and every pair of its ranks connected, before a run looks at what is free: its buffers
+ * are then no part of any account, and no run finds less than it was promised. */
 #include "team.h"
 
 #include "backend/util.h"
@@ -154,6 +156,95 @@ void xpe_comm_forget(void)
     pthread_mutex_unlock(&lock);
 }
 
+static bool shares_a_device(const struct xpe_comm *c, const xpe_device_list *devices)
+{
+    for (int i = 0; i < c->count; i++)
+        for (int g = 0; g < devices->count; g++)
+            if (c->ids[i] == xpe_cuda_number(devices->names[g]))
+                return true;
+    return false;
+}
+
+static bool is_of(const struct xpe_comm *c, const xpe_device_list *devices)
+{
+    for (int g = 0; g < devices->count; g++)
+        if (c->count != devices->count || c->ids[g] != xpe_cuda_number(devices->names[g]))
+            return false;
+    return true;
+}
+
+/* Whether there is a communicator of these devices that nobody uses; others in their way give their memory back. */
+static bool is_prepared(const xpe_device_list *devices)
+{
+    struct xpe_comm **at = &idle;
+    bool found = false;
+
+    pthread_mutex_lock(&lock);
+    while (*at) {
+        struct xpe_comm *c = *at;
+        if (is_of(c, devices)) {
+            found = true;
+        } else if (shares_a_device(c, devices)) {
+            *at = c->next;
+            comm_destroy(c, false);
+            continue;
+        }
+        at = &c->next;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static bool named_twice(const xpe_device_list *devices)
+{
+    for (int g = 0; g < devices->count; g++)
+        for (int h = 0; h < g; h++)
+            if (strcmp(devices->names[g], devices->names[h]) == 0)
+                return true;
+    return false;
+}
+
+/* NCCL makes a connection, with its buffers, when the first byte goes through it. */
+static xpe_status connect_all(xpe_team *team, xpe_buffer **buffers, xpe_error *err)
+{
+    int64_t *back = NULL;
+    xpe_status st;
+
+    XPE_TRY(xpe_new(&back, (size_t)team->device_count, sizeof *back, err));
+    for (int g = 0; g < team->device_count; g++)
+        XPE_TRY(xpe_cuda_buffer_create(&buffers[g], team, g, (size_t)team->device_count * sizeof *back, err));
+    XPE_TRY(xpe_cuda_wait(team, err));
+    for (int g = 0; g < team->device_count; g++)
+        for (int h = 0; h < team->device_count; h++)
+            if (g != h)
+                xpe_cuda_copy(team, buffers[g], (size_t)h * sizeof *back, buffers[h], (size_t)h * sizeof *back, sizeof *back);
+    for (int g = 0; g < team->device_count; g++)
+        xpe_cuda_download(team, &back[g], buffers[g], 0, sizeof *back);
+    XPE_TRY(xpe_cuda_wait(team, err));
+done:
+    free(back);
+    return st;
+}
+
+xpe_status xpe_comm_prepare(const xpe_device_list *devices, xpe_error *err)
+{
+    xpe_buffer **buffers = NULL;
+    xpe_team *team = NULL;
+    xpe_status st;
+
+    if (named_twice(devices) || is_prepared(devices))
+        return XPE_OK;
+    XPE_TRY(xpe_new(&buffers, (size_t)devices->count, sizeof *buffers, err));
+    XPE_TRY(xpe_cuda_open(&team, devices, 2, 1, err));
+    XPE_TRY(connect_all(team, buffers, err));
+done:
+    for (int g = 0; buffers && g < devices->count; g++)
+        xpe_cuda_buffer_destroy(buffers[g]);
+    xpe_cuda_close(team);
+    free(buffers);
+    return st;
+}
+
 /* One piece; both ends are told. */
 static bool send_piece(xpe_team *team, int device, char *to, const xpe_transfer *t, size_t bytes)
 {
@@ -210,6 +301,13 @@ void xpe_comm_close(xpe_team *team)
 
 void xpe_comm_forget(void)
 {
+}
+
+xpe_status xpe_comm_prepare(const xpe_device_list *devices, xpe_error *err)
+{
+    (void)devices;
+    (void)err;
+    return XPE_OK;
 }
 
 #endif

@@ -235,6 +235,8 @@ void xpe_cuda_sums_clear(xpe_team *team, int device, xpe_sums *sums);
 /* Finds out how the devices of a team reach each other. */
 xpe_status xpe_comm_open(xpe_team *team, xpe_error *err);
 void xpe_comm_close(xpe_team *team);
+/* Connects the devices, where they are distinct, and lets NCCL take all the memory that it is going to take. */
+xpe_status xpe_comm_prepare(const xpe_device_list *devices, xpe_error *err);
 void xpe_comm_forget(void);
 bool xpe_comm_good(xpe_team *team); /* false, with the team failed, when a communicator has */
 /* Makes the transfers at the heads of all lists. */

@@ -196,6 +196,11 @@ void xpe_emu_wait_for_ever(bool on)
     WITH_LOCK(xpe_emu_ready(); xpe_emu.wait_for_ever = on);
 }
 
+void xpe_emu_nccl_bytes(size_t made, size_t connected)
+{
+    WITH_LOCK(xpe_emu_ready(); xpe_emu.nccl_made = made; xpe_emu.nccl_connected = connected);
+}
+
 void xpe_emu_slow_nccl(bool on)
 {
     WITH_LOCK(xpe_emu_ready(); xpe_emu.slow_nccl = on);

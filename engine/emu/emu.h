@@ -56,6 +56,8 @@ void xpe_emu_lose(int device, uint64_t after);
 void xpe_emu_stall(int device, bool stalled);
 /* The communicator of this rank reports this error (ncclResult_t) when it is asked; 0 = none. */
 void xpe_emu_nccl_error(int rank, int error);
+/* Memory of every device that a communicator takes: when it is made, and when its rank first sends or receives. */
+void xpe_emu_nccl_bytes(size_t made, size_t connected);
 /* What NCCL moves runs only when somebody waits for it and nothing else can: the rest goes first as far as it may. */
 void xpe_emu_slow_nccl(bool on);
 /* Queues that wait for each other do so for ever, as in reality, instead of ending the program. */

@@ -18,7 +18,8 @@ typedef struct world world;
 struct ncclComm {
     world *world;
     int rank, device;
-    bool live, aborted;
+    bool live, aborted, connected;
+    size_t bytes; /* of its device */
     int parts; /* queued; they may outlive the communicator */
 };
 
@@ -286,6 +287,21 @@ static ncclComm_t comm_of(const char *call, ncclComm_t comm)
     return comm;
 }
 
+static bool has_room(int device, size_t bytes)
+{
+    return xpe_emu.devices[device].bytes - xpe_emu.devices[device].used >= bytes;
+}
+
+/* Buffers of NCCL's own. */
+static bool take(ncclComm_t comm, size_t bytes)
+{
+    if (!has_room(comm->device, bytes))
+        return false;
+    xpe_emu.devices[comm->device].used += bytes;
+    comm->bytes += bytes;
+    return true;
+}
+
 /* Into the group, or as a group of its own. */
 static ncclResult_t post_one(const char *call, bool send, void *data, size_t bytes, ncclDataType_t type, int peer, ncclComm_t comm,
                              cudaStream_t stream)
@@ -298,6 +314,8 @@ static ncclResult_t post_one(const char *call, bool send, void *data, size_t byt
     if (!fail && (type != ncclInt8 || peer < 0 || peer >= comm->world->ranks))
         rc = ncclInvalidArgument;
     if (rc == ncclSuccess && xpe_emu.devices[comm->device].lost)
+        rc = ncclUnhandledCudaError;
+    if (rc == ncclSuccess && !comm->connected && !(comm->connected = take(comm, xpe_emu.nccl_connected)))
         rc = ncclUnhandledCudaError;
     if (rc == ncclSuccess && s->device != comm->device)
         xpe_emu_die("%s: the communicator is of device %d, the stream of device %d", call, comm->device, s->device);
@@ -339,7 +357,7 @@ static ncclResult_t world_create(ncclComm_t *comms, int count, const int *device
     for (int i = 0; i < count; i++) {
         if (devices[i] < 0 || devices[i] >= xpe_emu.device_count)
             return ncclInvalidArgument;
-        if (xpe_emu.devices[devices[i]].lost)
+        if (xpe_emu.devices[devices[i]].lost || !has_room(devices[i], xpe_emu.nccl_made))
             return ncclUnhandledCudaError;
         for (int j = 0; j < i; j++)
             if (devices[i] == devices[j]) /* a device may have one rank */
@@ -354,6 +372,7 @@ static ncclResult_t world_create(ncclComm_t *comms, int count, const int *device
     for (int i = 0; i < count; i++) {
         w->comms[i] = (struct ncclComm){.world = w, .rank = i, .device = devices[i], .live = true};
         comms[i] = &w->comms[i];
+        (void)take(comms[i], xpe_emu.nccl_made);
     }
     xpe_emu.live.comms += (size_t)count;
     return ncclSuccess;
@@ -374,6 +393,8 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int count, const int *devices)
 static void comm_free(ncclComm_t comm)
 {
     comm->live = false;
+    xpe_emu.devices[comm->device].used -= comm->bytes;
+    comm->bytes = 0;
     xpe_emu.live.comms--;
     world_release(comm->world);
 }

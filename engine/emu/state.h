@@ -34,6 +34,7 @@ typedef struct xpe_emu_state {
     xpe_emu_counts counts;
     xpe_emu_objects live;
     bool wait_for_ever, slow_nccl;
+    size_t nccl_made, nccl_connected; /* bytes */
     int nccl_error[XPE_EMU_DEVICES_MAX];
 } xpe_emu_state;
 

@@ -261,10 +261,10 @@ static void reporting_seldom_changes_no_bit_with_a_known_probe(void **state)
     add_noise(c);
     xpt_case_know(c);
     often = xpt_run_well(&c->desc, &stage, (xpt_division){1, 1, 0});
-    for (int devices = 1; devices <= 3; devices += 2) {
+    for (int count = 1; count <= 3; count += 2) {
         xpt_result *seldom;
         stage.report_every = 13;
-        seldom = xpt_run_well(&c->desc, &stage, (xpt_division){devices, 1, 0});
+        seldom = xpt_run_well(&c->desc, &stage, (xpt_division){count, 1, 0});
         for (int i = 0; i < 67; i++) {
             bool reported = (i + 1) % 13 == 0 || i == 66;
             assert_true(reported ? seldom->errors[i] == often->errors[i]

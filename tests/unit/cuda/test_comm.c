@@ -73,6 +73,7 @@ static void count_iteration(traffic nccl, traffic peer, xpt_case *c, const char 
     xpe_error err;
 
     assert_int_equal(xpe_problem_create(&problem, &c->desc, &err), XPE_OK);
+    run_to_its_end(problem, names, 1); /* makes the connections */
     before = xpe_emu_count();
     run_to_its_end(problem, names, 3);
     between = xpe_emu_count();
@@ -140,6 +141,45 @@ static void a_device_named_twice_makes_copies_and_none_within_itself(void **stat
     xpe_cuda_forget();
     assert_true(xpe_emu_empty());
     xpt_case_destroy(c);
+}
+
+/* Buffers of NCCL's own are taken before a run is measured against what is free: 50 of 64 MiB are gone when the account
+ * is made, and a run that fits beside them finds all that it was promised. */
+static void buffers_of_nccl_are_gone_before_a_run_is_admitted(void **state)
+{
+    static const int64_t made = 20 << 20, connected = 30 << 20;
+
+    (void)state;
+    for (int points = 5; points <= 40; points += 35) {
+        xpt_case *c = xpt_small_create(16, points, 1, 3);
+        const xpe_device_list devices = {distinct, DEVICES, 1};
+        bool fits = points == 5;
+        xpe_stage stage = xpt_stage(1);
+        xpe_problem *problem;
+        xpe_report report;
+        xpe_run *run;
+        xpe_error err;
+
+        xpt_case_know(c);
+        xpe_emu_begin(DEVICES, (size_t)64 << 20, 0);
+        for (int g = 0; g < DEVICES; g++)
+            xpe_emu_device_bytes(g, fits ? (size_t)64 << 20 : (size_t)58 << 20);
+        xpe_emu_nccl_bytes((size_t)made, (size_t)connected);
+        assert_int_equal(xpe_problem_create(&problem, &c->desc, &err), XPE_OK);
+        if (fits) {
+            assert_int_equal(xpe_run_create(&run, problem, &stage, &devices, &err), XPE_OK);
+            assert_int_equal(xpe_run_step(run, &report, &err), XPE_OK);
+            xpe_run_destroy(run);
+        } else {
+            assert_int_equal(xpe_run_create(&run, problem, &stage, &devices, &err), XPE_NO_DEVICE_MEMORY);
+            assert_int_equal(err.bytes_free, (58 << 20) - made - connected);
+            assert_true(err.bytes_needed > err.bytes_free);
+        }
+        xpe_problem_destroy(problem);
+        xpe_cuda_forget();
+        assert_true(xpe_emu_empty());
+        xpt_case_destroy(c);
+    }
 }
 
 static void one_device_moves_nothing(void **state)
@@ -230,6 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(distinct_devices_move_overlapping_rows_by_nccl),
         cmocka_unit_test(a_device_named_twice_makes_copies_and_none_within_itself),
+        cmocka_unit_test(buffers_of_nccl_are_gone_before_a_run_is_admitted),
         cmocka_unit_test(one_device_moves_nothing),
         cmocka_unit_test(batches_that_do_not_need_the_exchange_do_not_wait_for_it),
     };
