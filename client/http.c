@@ -14,6 +14,8 @@
 
 #include "fail.h"
 
+#include "xptychod/protocol.h"
+
 #define CONNECT_TIMEOUT_MS 5000L
 #define STALL_S 60L
 
@@ -187,7 +189,7 @@ static xpc_status set_body(CURL *curl, const xpc_request *request, struct curl_s
 {
     *text = NULL;
     if (request->body) {
-        *text = json_dumps(request->body, JSON_COMPACT | JSON_REAL_PRECISION(17));
+        *text = xpp_dump(request->body, JSON_COMPACT | JSON_REAL_PRECISION(17));
         if (!*text)
             return xpc_fail(err, XPC_INVALID, "the document cannot be written as JSON");
         if (!xpc_header_add(headers, "Content-Type", "application/json"))

@@ -146,7 +146,7 @@ xpp_ipc_result xpp_ipc_send(int socket, xpp_ipc_type type, const json_t *body, c
         errno = EINVAL;
         return XPP_IPC_FAILED;
     }
-    text = body ? json_dumps(body, JSON_COMPACT) : strdup("{}");
+    text = body ? xpp_dump(body, JSON_COMPACT) : strdup("{}");
     if (!text) {
         errno = ENOMEM;
         return XPP_IPC_FAILED;

@@ -48,7 +48,7 @@ char *xpp_event_line(int64_t seq, int64_t t_ms, const char *type, const json_t *
         failed |= !more || json_object_update_missing(event, more);
     if (failed)
         goto done;
-    text = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    text = xpp_dump(event, JSON_COMPACT | JSON_REAL_PRECISION(9));
     if (!text)
         goto done;
     length = strlen(text);

@@ -56,7 +56,7 @@ bool xpd_state_allowed(xpd_state from, xpd_state to)
 
 char *xpd_json_text(const json_t *doc)
 {
-    return json_dumps(doc, JSON_COMPACT | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);
+    return xpp_dump(doc, JSON_COMPACT | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);
 }
 
 static json_t *iterations_of(const json_t *resolved)

@@ -92,7 +92,7 @@ static void feed_add(xpd_broker *b, const xpd_job *job, const char *line)
 {
     json_t *event = json_loads(line, 0, NULL);
     json_object_set_new(event, "job", json_string(job->id));
-    char *text = event ? json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = event ? xpp_dump(event, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     char *whole = NULL;
     json_decref(event);
     if (text && asprintf(&whole, "%s\n", text) > 0) {
@@ -209,6 +209,14 @@ static void retry_commits(void *context)
     }
 }
 
+static void retry_later(xpd_broker *b, int64_t delay_ms)
+{
+    b->store_retry.fire = retry_commits;
+    b->store_retry.context = b;
+    if (!xpd_timer_armed(&b->store_retry))
+        xpd_timer_set(&b->loop, &b->store_retry, delay_ms);
+}
+
 bool xpd_state_full(xpd_broker *b, const char *job_id)
 {
     if (!b->state_full)
@@ -247,10 +255,7 @@ static void committed(void *context, xpd_store_result result)
             return;
         }
         c->job->dirty = true;
-        b->store_retry.fire = retry_commits;
-        b->store_retry.context = b;
-        if (!xpd_timer_armed(&b->store_retry)) /* at once where the ballast made room */
-            xpd_timer_set(&b->loop, &b->store_retry, had_ballast ? 0 : 2000);
+        retry_later(b, had_ballast ? 0 : 2000); /* at once where the ballast made room */
     } else {
         xpd_state_lost(b);
     }
@@ -275,6 +280,7 @@ void xpd_job_persist_then(xpd_broker *b, xpd_job *job, xpd_store_done then, void
     commit *c = malloc(sizeof *c);
     if (!c) {
         job->dirty = true;
+        retry_later(b, 2000);
         if (then)
             then(context, XPD_STORE_FULL);
         return;

@@ -118,7 +118,7 @@ static bool write_json(const char *stamp, xpd_level level, const char *job, cons
                                xpp_text(message));
     if (record && job)
         json_object_set_new(record, "job", xpp_text(job));
-    char *text = record ? json_dumps(record, JSON_COMPACT) : NULL, *line = NULL;
+    char *text = record ? xpp_dump(record, JSON_COMPACT) : NULL, *line = NULL;
     json_decref(record);
     int length = text ? asprintf(&line, "%s\n", text) : -1;
     free(text);

@@ -242,7 +242,7 @@ void xpd_header(struct MHD_Response *response, const char *name, const char *val
 void xpd_reply_json_as(xpd_request *r, unsigned status, json_t *body, const char *type,
                        const char *const headers[][2])
 {
-    char *text = body ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    char *text = body ? xpp_dump(body, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     struct MHD_Response *response = NULL;
 
     json_decref(body);

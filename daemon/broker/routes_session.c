@@ -124,7 +124,7 @@ static void set_cookie(struct MHD_Response *response, const xpd_request *r, cons
 
 static struct MHD_Response *json_response(json_t *body)
 {
-    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    char *text = body ? xpp_dump(body, JSON_COMPACT) : NULL;
     struct MHD_Response *response =
         text ? xpd_response_text(text, strlen(text), false, "application/json") : NULL;
     free(text);

@@ -382,7 +382,7 @@ static bool read_key(xpd_submission *s, xpd_error *err)
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
                         "Idempotency-Key must be 1 to 255 visible ASCII characters");
     memcpy(s->key, key, length);
-    char *canonical = json_dumps(s->doc, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    char *canonical = xpp_dump(s->doc, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     if (!canonical)
         return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "memory is exhausted");
     xpd_sha256_hex(s->sha, canonical, strlen(canonical));

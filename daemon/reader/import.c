@@ -362,7 +362,7 @@ static void print_summary(const options *o, const xpe_scan *scan, int64_t modes,
                       (json_int_t)scan->num_frames, "frame_side", (json_int_t)scan->n, "type",
                       xpe_type_name(scan->type), "object_pixel_m", pixel, "step_m", step,
                       "probe_modes", (json_int_t)modes, "zero_frequency_moved", moved);
-        char *text = out ? json_dumps(out, JSON_INDENT(2)) : NULL;
+        char *text = out ? xpp_dump(out, JSON_INDENT(2)) : NULL;
         if (text)
             puts(text);
         free(text);

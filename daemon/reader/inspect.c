@@ -332,7 +332,7 @@ static int print_json(const report *r, const char *path)
         add_scan_members(o, r);
     json_object_set(o, "warnings", r->warnings);
     json_object_set(o, "problems", r->problems);
-    text = json_dumps(o, JSON_INDENT(2));
+    text = xpp_dump(o, JSON_INDENT(2));
     json_decref(o);
     if (!text)
         return 1;

@@ -76,7 +76,7 @@ static bool hash_recon(uint8_t *out, const xpp_job *job)
     json_t *resolved = xpp_job_resolved(job->doc);
     json_t *part = json_pack("{s:O?, s:O?}", "model", json_object_get(resolved, "model"), "recon",
                              json_object_get(resolved, "recon"));
-    char *text = part ? json_dumps(part, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    char *text = part ? xpp_dump(part, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     struct sha256_ctx hash;
 
     if (text) {

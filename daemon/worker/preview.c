@@ -177,7 +177,7 @@ static xpe_status write_index(const xpd_snapshot *s, const char *folder, json_t 
 {
     json_t *index =
         json_pack("{s:i, s:i, s:O}", "stage", s->stage, "iter", s->iteration, "items", items);
-    char path[PATH_MAX], *text = index ? json_dumps(index, JSON_INDENT(1)) : NULL;
+    char path[PATH_MAX], *text = index ? xpp_dump(index, JSON_INDENT(1)) : NULL;
     xpe_status st = place(path, folder, "preview", ".json", err);
 
     if (st == XPE_OK)

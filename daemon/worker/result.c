@@ -250,7 +250,7 @@ static void announce(void *context, const xpe_written *written)
     json_t *done = json_pack("{s:s, s:i, s:o}", "state", "succeeded", "attempt", a->work->attempt,
                              "result", describe(a->work, a->final, a->devices, written, false));
 
-    text = done ? json_dumps(done, JSON_COMPACT) : NULL;
+    text = done ? xpp_dump(done, JSON_COMPACT) : NULL;
     if (!text || !xpd_path_join(path, sizeof path, a->work->folder, "done.json") ||
         xpd_file_replace(path, text, strlen(text), &err) != XPE_OK)
         fprintf(stderr, "xptycho-worker: done.json was not written: %s\n", err.text);
@@ -263,7 +263,7 @@ xpe_status xpd_result_write(json_t **out, const xpd_work *work, const xpd_final 
 {
     const xpe_scan *scan = &work->input.desc.scan;
     char program[64], names[XPP_DEVICES_MAX * 34], end_time[32];
-    char *job = json_dumps(work->job->doc, JSON_COMPACT);
+    char *job = xpp_dump(work->job->doc, JSON_COMPACT);
     struct timespec now;
     xpe_written written = {0};
     xpe_status st;

@@ -216,7 +216,7 @@ static json_t *take_body(xpd_call *call, const verb *v, const json_t *request)
         memcpy(call->idempotency_key, text, json_string_length(key) + 1);
     }
     if (body) {
-        call->body = json_dumps(body, JSON_COMPACT | JSON_ENCODE_ANY);
+        call->body = xpp_dump(body, JSON_COMPACT | JSON_ENCODE_ANY);
         if (!call->body)
             return refuse(XPP_FAULT_UNAVAILABLE, "memory is exhausted");
     }
@@ -313,7 +313,7 @@ char *xpd_answer_problem(json_t *problem)
 {
     json_int_t status = json_integer_value(json_object_get(problem, "status"));
     json_t *answer = json_pack("{s:I, s:o?}", "status", status ? status : 500, "body", problem);
-    char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
+    char *text = answer ? xpp_dump(answer, JSON_COMPACT) : NULL;
 
     json_decref(answer);
     return text;

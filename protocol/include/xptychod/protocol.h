@@ -170,6 +170,9 @@ const char *xpp_schema_job(void);
 /* protocol/openapi.json as text; static. */
 const char *xpp_openapi(void);
 
+/* json_dumps with its flags, but whole or NULL when memory is exhausted (free it). */
+char *xpp_dump(const json_t *doc, size_t flags);
+
 /* ----------------------------------------------------------------------------------- progress */
 
 /* The reference program's line, without newline: "iteration    1   data error 0.037012   modes 1". */

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 static long countdown; /* 0: fail from now on; < 0: never */
+static long single;    /* the realloc that fails, once; 0: none */
 
 static bool fails(void)
 {
@@ -17,6 +18,8 @@ static bool fails(void)
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 char *__wrap_strdup(const char *text);
+void *__wrap_realloc(void *block, size_t size);
+void *__real_realloc(void *block, size_t size);
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 char *__real_strdup(const char *text);
@@ -29,6 +32,11 @@ void *__wrap_malloc(size_t size)
 void *__wrap_calloc(size_t count, size_t size)
 {
     return fails() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *block, size_t size)
+{
+    return single > 0 && --single == 0 ? NULL : __real_realloc(block, size);
 }
 
 char *__wrap_strdup(const char *text)
@@ -47,6 +55,38 @@ static void until_enough(bool (*step)(void))
         assert_true(n < 100000);
     } while (!step() && (countdown = -1));
     countdown = -1;
+}
+
+/* The names of members are written, too, or nothing is: one of jansson's own functions forgets. */
+static void dump_is_whole_or_not_at_all(void **state)
+{
+    json_t *doc = json_object();
+    char name[16];
+    long refused = 0;
+    (void)state;
+
+    for (int i = 0; i < 2000; i++) {
+        snprintf(name, sizeof name, "member %d", i);
+        json_object_set_new(doc, name, json_integer(i));
+    }
+    char *whole = json_dumps(doc, JSON_COMPACT);
+    for (long n = 1; n < 100; n++) {
+        single = n;
+        char *text = xpp_dump(doc, JSON_COMPACT);
+        bool reached = single == 0;
+        single = 0;
+        assert_true(reached == (text == NULL));
+        refused += reached;
+        if (text)
+            assert_string_equal(text, whole);
+        free(text);
+        if (!reached)
+            break;
+    }
+    assert_true(refused > 3);
+    free(whole);
+    json_decref(doc);
+    assert_null(xpp_dump(NULL, 0));
 }
 
 static json_t *good_doc, *bad_doc;
@@ -155,6 +195,7 @@ int main(void)
         cmocka_unit_test(parse_survives_a_lack_of_memory),
         cmocka_unit_test(event_survives_a_lack_of_memory),
         cmocka_unit_test(message_survives_a_lack_of_memory),
+        cmocka_unit_test(dump_is_whole_or_not_at_all),
     };
     int failed;
 
