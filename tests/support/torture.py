@@ -120,7 +120,8 @@ def _torture(daemon, scan_file):
         daemon.api.post(f"/v1/jobs/{job_id}/cancel")  # a wish that was lost, or a job that is over
         done = daemon.api.finish(job_id)
         assert done["state"] in ("succeeded", "failed", "cancelled"), done
-        assert [e["type"] for e in daemon.api.events(job_id)].count("end") == 1
+        events = daemon.api.events(job_id)
+        assert [e["type"] for e in events].count("end") == 1, events[-6:]
     daemon.stop()
     connection = sqlite3.connect(daemon.state / "queue.db")
     assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
