@@ -261,6 +261,12 @@ typedef struct xpe_sums_desc {
     int64_t block, n;
 } xpe_sums_desc;
 
+/* What a run takes on a device beside its buffers and sums. */
+typedef struct xpe_work {
+    int64_t bytes;
+    int64_t frames; /* in work together, for `set_chunk` */
+} xpe_work;
+
 typedef struct xpe_backend {
     const char *name;
     size_t (*list)(xpe_device_info *out, size_t max);
@@ -270,10 +276,13 @@ typedef struct xpe_backend {
     void (*memory)(xpe_device_info *device);
     int64_t (*amplitude_bytes)(int64_t n); /* of one frame in the backend's order */
     /* Memory that a run takes on the named device beside its buffers and sums, for a block of so
-     * many frames; alone: the only device of the run.  Optional: NULL means none that is worth
-     * counting. */
-    xpe_status (*work_bytes)(int64_t *out, const char *device, int64_t n, int modes, int64_t frames,
-                             bool known, bool alone, xpe_error *err);
+     * many frames; alone: the only device of the run; room: what is left there for it, which decides
+     * how many frames are in work together where that changes no bit (at least one, whether it fits
+     * or not).  Optional: NULL means none that is worth counting. */
+    xpe_status (*work_bytes)(xpe_work *out, const char *device, int64_t n, int modes,
+                             int64_t frames, bool known, bool alone, int64_t room, xpe_error *err);
+    /* Before the first operation.  With work_bytes. */
+    void (*set_chunk)(xpe_team *team, int device, int64_t frames);
     /* Makes what takes device memory and outlives the runs on these devices, before anybody looks at
      * what is free.  Optional: NULL means that there is no such thing. */
     xpe_status (*prepare)(const xpe_device_list *devices, xpe_error *err);

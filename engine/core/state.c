@@ -249,21 +249,43 @@ static xpe_status bytes_free_of(int64_t *out, const char *name, const xpe_device
                     name, names[0] ? names : "none");
 }
 
-/* Adds what the backend takes beside buffers and sums to the account of every shard. */
-static xpe_status count_work(xpe_run *run, const xpe_device_list *devices, xpe_error *err)
+/* What a shard's buffers leave of its device, in equal parts where several shards share it. */
+static int64_t room_of(const xpe_run *run, const xpe_device_list *devices, int g, int64_t room)
 {
-    xpe_status st = XPE_OK;
+    int shards = 0;
 
-    for (int g = 0; st == XPE_OK && run->backend->work_bytes && g < devices->count; g++) {
+    for (int h = 0; h < devices->count; h++)
+        if (strcmp(devices->names[g], devices->names[h]) == 0) {
+            room -= run->plan->shards[h].bytes;
+            shards++;
+        }
+    return xpe_max64(0, room) / shards;
+}
+
+/* Adds what the backend takes beside buffers and sums to the account of every shard. */
+static xpe_status count_work(xpe_run *run, const xpe_device_list *devices,
+                             const int64_t *bytes_free, xpe_error *err)
+{
+    xpe_work *work = NULL;
+    xpe_status st;
+
+    XPE_TRY(xpe_new(&work, (size_t)devices->count, sizeof *work, err));
+    for (int g = 0; run->lazy && g < devices->count; g++) { /* a third image, and what decides */
         xpe_plan_shard *s = &run->plan->shards[g];
-        int64_t work = 0;
-        st = run->backend->work_bytes(&work, devices->names[g], run->n, run->modes_max, s->frames,
-                                      run->known, devices->count == 1, err);
-        s->bytes += work;
-        if (run->lazy) /* a third image, and what decides */
-            s->bytes += (s->band_stop - s->band_first) * run->cols * 8 + devices->count * 24 +
-                        run->modes_max * (int64_t)sizeof(xpe_unit) + 8;
+        s->bytes += (s->band_stop - s->band_first) * run->cols * 8 + devices->count * 24 +
+                    run->modes_max * (int64_t)sizeof(xpe_unit) + 8;
     }
+    for (int g = 0; g < devices->count; g++)
+        XPE_TRY(run->backend->work_bytes(&work[g], devices->names[g], run->n, run->modes_max,
+                                         run->plan->shards[g].frames, run->known,
+                                         devices->count == 1,
+                                         room_of(run, devices, g, bytes_free[g]), err));
+    for (int g = 0; g < devices->count; g++) {
+        run->plan->shards[g].bytes += work[g].bytes;
+        run->shards[g].chunk = work[g].frames;
+    }
+done:
+    free(work);
     return st;
 }
 
@@ -285,8 +307,8 @@ static xpe_status admit(xpe_run *run, const xpe_device_list *devices, xpe_error 
         for (int g = 0; g < devices->count; g++)
             XPE_TRY(bytes_free_of(&bytes_free[g], devices->names[g], info, count, err));
     }
-    XPE_TRY(
-        count_work(run, devices, err)); /* plans transforms, so only on devices that are there */
+    if (run->backend->work_bytes) /* plans transforms, so only on devices that are there */
+        XPE_TRY(count_work(run, devices, bytes_free, err));
     XPE_TRY(xpe_plan_admit(run->plan, devices->names, bytes_free, err));
 done:
     free(bytes_free);
@@ -303,9 +325,11 @@ xpe_status xpe_state_create(xpe_run *run, const xpe_device_list *devices, xpe_er
     run->lazy = run->known && run->stage.algorithm == XPE_PMACE && run->backend->decide;
     XPE_TRY(xpe_plan_build(&run->plan, run->problem->first, run->num_frames, run->n,
                            &run->problem->grid, run->modes_max, run->known, devices->count, err));
+    XPE_TRY(xpe_new(&run->shards, (size_t)run->plan->count, sizeof *run->shards, err));
     XPE_TRY(admit(run, devices, err));
     XPE_TRY(run->backend->open(&run->team, devices, run->n, run->modes_max, err));
-    XPE_TRY(xpe_new(&run->shards, (size_t)run->plan->count, sizeof *run->shards, err));
+    for (int g = 0; run->backend->set_chunk && g < devices->count; g++)
+        run->backend->set_chunk(run->team, g, run->shards[g].chunk);
     XPE_TRY(xpe_new(&run->mode, (size_t)run->modes_max, sizeof *run->mode, err));
     XPE_TRY(xpe_new(&run->share, (size_t)run->modes_max * 5, sizeof *run->share, err));
     run->d_eps = run->share + run->modes_max;

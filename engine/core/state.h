@@ -17,6 +17,7 @@
 typedef struct xpe_shard {
     int64_t frames;       /* of the block */
     const int64_t *order; /* [frames] original numbers, in the plan */
+    int64_t chunk;        /* frames in work together, see backend.h, work_bytes; 0 = not told */
     int64_t window_first, window_rows, band_first, band_rows;
     /* frames of the block before `above` and from `below` on have rows outside the band */
     int64_t above, below;

@@ -169,8 +169,7 @@ void xpe_cuda_zero(xpe_team *team, xpe_buffer *buffer)
 
 /* ----------------------------------------------------------------------------- work memory */
 
-/* By a rule of the frame side alone: cuFFT may treat another number of frames by other kernels, and bits would
- * depend on it. */
+/* Enough to fill a device (XPE_FIELD_PIXELS), by a rule of the frame side alone. */
 int64_t xpe_cuda_frames(int64_t n)
 {
     int64_t frames = XPE_FIELD_PIXELS / (n * n), most = xpe_cuda_own(n) ? XPE_FIELD_PIXELS : XPE_PLAN_FRAMES;
@@ -178,12 +177,16 @@ int64_t xpe_cuda_frames(int64_t n)
     return frames < 1 ? 1 : (frames < most ? frames : most);
 }
 
-/* Frames that fields have room for: cuFFT's plans work on all of them, our own transforms on those that exist. */
-static int64_t field_frames(int64_t n, int64_t block)
+/* Frames that fields have room for.  Our own transforms work on those that exist, and on fewer where memory is short,
+ * since a frame's bits are its own.  cuFFT's plans always have the same number: it may treat another one by other kernels,
+ * and bits would depend on what is free. */
+static int64_t field_frames(int64_t n, int64_t block, int64_t frame_bytes, int64_t room)
 {
     int64_t frames = xpe_cuda_frames(n);
 
-    return xpe_cuda_own(n) && block < frames ? block : frames;
+    if (!xpe_cuda_own(n))
+        return frames;
+    return xpe_max64(1, xpe_min64(xpe_min64(frames, block), room / frame_bytes));
 }
 
 xpe_status xpe_cuda_work(xpe_team *team, int device, int64_t block, int fields, xpe_error *err)
@@ -193,7 +196,7 @@ xpe_status xpe_cuda_work(xpe_team *team, int device, int64_t block, int fields, 
     xpe_status st = XPE_OK;
 
     if (!d->frames)
-        d->frames = field_frames(team->n, block);
+        d->frames = field_frames(team->n, block, 1, INT64_MAX);
     field = (size_t)(team->modes * d->frames * team->n * team->n) * sizeof(xpe_c32);
     parts = (size_t)(d->frames * xpe_cuda_segments(team->n)) * 8;
     for (int i = 0; i < fields; i++)
@@ -223,18 +226,27 @@ done:
     return st;
 }
 
-xpe_status xpe_cuda_work_bytes(int64_t *out, const char *name, int64_t n, int modes, int64_t frames, bool known, bool alone,
-                               xpe_error *err)
+xpe_status xpe_cuda_work_bytes(xpe_work *out, const char *name, int64_t n, int modes, int64_t frames, bool known, bool alone,
+                               int64_t room, xpe_error *err)
 {
-    int64_t most = field_frames(n, frames), slab = (int64_t)xpe_cuda_slab_bytes(n);
+    int64_t frame = n * n * (int64_t)sizeof(xpe_c32) * modes * (known ? 1 : 2) + xpe_cuda_segments(n) * 16;
+    int64_t rest = (int64_t)xpe_cuda_slab_bytes(n) + (alone ? 0 : (int64_t)XPE_STAGE_BYTES);
     size_t area = 0;
     xpe_status st = XPE_OK;
 
-    if (!xpe_cuda_own(n))
+    if (xpe_cuda_own(n))
+        rest += n * (int64_t)sizeof(xpe_c32);
+    else
         st = xpe_cuda_fft_area(&area, xpe_cuda_number(name), n, err);
-    *out = most * (n * n * (int64_t)sizeof(xpe_c32) * modes * (known ? 1 : 2) + xpe_cuda_segments(n) * 16) + slab +
-           (alone ? 0 : (int64_t)XPE_STAGE_BYTES) + (int64_t)area + (xpe_cuda_own(n) ? n * (int64_t)sizeof(xpe_c32) : 0);
+    rest += (int64_t)area;
+    out->frames = field_frames(n, frames, frame, room - rest);
+    out->bytes = out->frames * frame + rest;
     return st;
+}
+
+void xpe_cuda_set_chunk(xpe_team *team, int device, int64_t frames)
+{
+    team->devices[device].frames = frames;
 }
 
 /* --------------------------------------------------------------------------------- sending */

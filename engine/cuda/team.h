@@ -144,7 +144,7 @@ typedef struct xpe_cuda_device {
     int arrival_count, arrival_room;
     char *stage; /* XPE_STAGE_BYTES */
 
-    int64_t frames; /* of a chunk */
+    int64_t frames; /* of a chunk; 0: not known yet */
     xpe_c32 *field[2]; /* [modes][frames][n][n]; the second only for an estimated probe */
     double *partial;   /* [frames][segments] */
     int64_t *partial_masked;
@@ -203,13 +203,14 @@ void xpe_cuda_forget(void);
 /* Zeroed device memory, counted; NULL when there is none, with the reason in err. */
 xpe_status xpe_cuda_alloc(void *out, xpe_team *team, int device, size_t bytes, xpe_error *err);
 void xpe_cuda_free(xpe_team *team, int device, void *data, size_t bytes);
-/* Frames of a chunk: what is in work together, the same for every run of this frame side. */
+/* Most frames of a chunk, which is what is in work together; of cuFFT's plans the number itself. */
 int64_t xpe_cuda_frames(int64_t n);
 /* Takes the memory that the chunks of a block need: fields 1 or 2. */
 xpe_status xpe_cuda_work(xpe_team *team, int device, int64_t block, int fields, xpe_error *err);
 /* Device memory beside buffers and sums: see backend.h, work_bytes. */
-xpe_status xpe_cuda_work_bytes(int64_t *out, const char *name, int64_t n, int modes, int64_t frames, bool known, bool alone,
-                               xpe_error *err);
+xpe_status xpe_cuda_work_bytes(xpe_work *out, const char *name, int64_t n, int modes, int64_t frames, bool known, bool alone,
+                               int64_t room, xpe_error *err);
+void xpe_cuda_set_chunk(xpe_team *team, int device, int64_t frames);
 size_t xpe_cuda_slab_bytes(int64_t n);
 /* Segments of a frame, see kernels.h. */
 static inline int64_t xpe_cuda_segments(int64_t n)
