@@ -13,7 +13,7 @@ xptychod_packages_build=(
     gcc libc6-dev cmake ninja-build pkg-config python3 curl ca-certificates
     libmicrohttpd-dev libjansson-dev libsqlite3-dev libinih-dev nettle-dev libsystemd-dev
     libzmq3-dev libcurl4-gnutls-dev
-    libhdf5-dev liblz4-dev libfftw3-dev libpng-dev libarchive-dev
+    libhdf5-dev liblz4-dev zlib1g-dev libfftw3-dev libpng-dev libarchive-dev
 )
 xptychod_packages_tests=(
     libcmocka-dev

@@ -58,7 +58,7 @@ def test_a_file_that_is_being_written_is_told_apart(scan, tmp_path):
     path = scan.write(tmp_path / "a.h5")
     with h5py.File(path, "r+") as f:
         f.flush()
-        refused(path, "open for writing")
+        refused(path, "open for writing", fault="dataset-busy", kinds=("probe", "read"))
     assert probe(path).kind == "scan"
 
 

@@ -50,12 +50,12 @@ def _arrays(body, fds):
     return arrays, sealed
 
 
-def send(message, env=None, timeout=60):
-    """Starts a reader, sends one packet, returns (packet, descriptors, exit status)."""
+def send(message, env=None, timeout=60, program=None):
+    """Starts a reader (or `program` in its place), sends one packet, returns (packet, descriptors, exit status)."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         with theirs:
-            process = subprocess.Popen([xptychod.program("xptycho-reader"), "--socket", str(theirs.fileno())],
+            process = subprocess.Popen([program or xptychod.program("xptycho-reader"), "--socket", str(theirs.fileno())],
                                        pass_fds=[theirs.fileno()], env=env, stdin=subprocess.DEVNULL)
         try:
             ours.settimeout(timeout)

@@ -10,6 +10,7 @@
 #define CACHE_BYTES_MAX ((int64_t)256 << 20)
 #define CACHE_BYTES_MIN ((int64_t)1 << 20)
 #define OBJECTS_VISITED_MAX 2000
+#define DEPTH_MAX 200   /* characters of a path */
 #define FILTER_VALUES 8 /* parameters of a filter that are looked at */
 /* Deflate shrinks to a thousandth at most; what claims far more was not written, and would be read
  * as so much memory full of zeros. */
@@ -33,8 +34,16 @@ static const char *filter_name(H5Z_filter_t id)
     return "unknown";
 }
 
+/* Of those that are read at all.  HDF5's nbit, scaleoffset and szip believe the file about lengths.
+ */
+static bool is_packer(H5Z_filter_t id)
+{
+    return id == H5Z_FILTER_DEFLATE || id == 32004 || id == 32008;
+}
+
 bool xpe_h5_filters_ready(hid_t dataset, char *out, size_t size)
 {
+    int packers = 0;
     hid_t plist = H5Dget_create_plist(dataset);
     int count = plist < 0 ? -1 : H5Pget_nfilters(plist);
     bool ready = count >= 0;
@@ -46,10 +55,17 @@ bool xpe_h5_filters_ready(hid_t dataset, char *out, size_t size)
         size_t count_values = FILTER_VALUES;
         H5Z_filter_t id =
             H5Pget_filter2(plist, (unsigned)i, &flags, &count_values, values, 0, NULL, &config);
+        packers += is_packer(id);
         if (id < 0) {
             snprintf(out, size, "its filter %d cannot be read", i);
             ready = false;
-        } else if (H5Zfilter_avail(id) <= 0 || H5Zget_filter_info(id, &config) < 0 ||
+        } else if (packers > 1) {
+            snprintf(out, size,
+                     "it is compressed more than once, which is not read; repack it with gzip "
+                     "(h5repack -f GZIP=4)");
+            ready = false;
+        } else if (!(is_packer(id) || id == H5Z_FILTER_SHUFFLE || id == H5Z_FILTER_FLETCHER32) ||
+                   H5Zfilter_avail(id) <= 0 || H5Zget_filter_info(id, &config) < 0 ||
                    !(config & H5Z_FILTER_CONFIG_DECODE_ENABLED)) {
             snprintf(
                 out, size,
@@ -122,8 +138,8 @@ static herr_t visit(hid_t at, const char *name, const H5O_info_t *info, void *da
     char reason[200] = "";
     hid_t id;
 
-    if (++s->visited > OBJECTS_VISITED_MAX)
-        return 1;
+    if (++s->visited > OBJECTS_VISITED_MAX || strlen(name) > DEPTH_MAX)
+        return 1; /* HDF5 takes minutes over groups nested by the thousand */
     if (info->type != H5O_TYPE_DATASET)
         return 0;
     id = H5Oopen(at, name, s->lapl);
@@ -270,6 +286,7 @@ static xpe_status check_storage(xpe_dset *d, xpe_h5 *h, size_t element, int64_t 
     if (layout == H5D_LAYOUT_ERROR) {
         st = xpe_h5_fail(h, err, "the layout of dataset '%s' cannot be read", d->path);
     } else if (layout == H5D_VIRTUAL) {
+        d->is_virtual = true;
         st = xpe_h5_check_virtual(h, d->id, d->path, err);
     } else if (H5Pget_external_count(plist) > 0) {
         st = xpe_h5_fail(
@@ -343,6 +360,8 @@ xpe_status xpe_dset_open(xpe_dset *d, xpe_h5 *h, const char *path, xpe_error *er
     case XPE_H5_DATASET:
         break;
     case XPE_H5_BROKEN:
+        if (h->busy)
+            return xpe_h5_fail_busy(h, path, err);
         return xpe_h5_fail(h, err, "'%s' is a link that leads nowhere%s%s", path,
                            h->denied[0] ? ": " : "", h->denied);
     case XPE_H5_ABSENT:
@@ -404,6 +423,13 @@ xpe_status xpe_dset_read(xpe_dset *d, xpe_h5 *h, int64_t first, int64_t count, h
     hid_t file_space = H5Dget_space(d->id), memory_space = -1;
     char reason[256];
 
+    if (d->is_virtual && !d->checked)
+        st = xpe_h5_check_sources(h, d->id, d->path, err);
+    else if (d->chunk[0] > 0)
+        st = xpe_chunks_check(h, d->id, d->path, first, count, err);
+    d->checked = true;
+    if (st != XPE_OK)
+        goto done;
     memcpy(size, d->dims, sizeof size);
     if (d->rank > 0) {
         start[0] = (hsize_t)first;
@@ -420,6 +446,7 @@ xpe_status xpe_dset_read(xpe_dset *d, xpe_h5 *h, int64_t first, int64_t count, h
         st = xpe_h5_fail(h, err, "dataset '%s' cannot be read, the file may be damaged: %s",
                          d->path, reason);
     }
+done:
     if (memory_space >= 0)
         H5Sclose(memory_space);
     if (file_space >= 0)

@@ -18,8 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#define WRITER_SILENT_S 60 /* a writer that keeps its mark longer without writing has died */
 #define OUTSIDE "the file is outside the folders that this service may read"
 
 void xpe_read_init(void)
@@ -53,6 +55,18 @@ bool xpe_roots_cover(const xpe_roots *roots, const char *resolved)
             return true;
     }
     return false;
+}
+
+static xpe_status XPE_PRINTF(4, 5)
+    fail_as(xpe_status status, const xpe_h5 *h, xpe_error *err, const char *format, ...)
+{
+    char text[sizeof err->text];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return xpe_fail(err, status, h->pointer, "%s '%s': %s", h->what, h->shown, text);
 }
 
 xpe_status xpe_h5_fail(const xpe_h5 *h, xpe_error *err, const char *format, ...)
@@ -112,6 +126,18 @@ void xpe_h5_reason(char *out, size_t size)
     reasons r = take_reasons();
 
     snprintf(out, size, "%s", r.first[0] ? r.first : "no reason given");
+}
+
+bool xpe_h5_busy(void)
+{
+    reasons r = take_reasons();
+
+    return r.locked || r.writing;
+}
+
+xpe_status xpe_h5_fail_busy(const xpe_h5 *h, const char *name, xpe_error *err)
+{
+    return fail_as(XPE_BUSY, h, err, "another program has the file of '%s' open for writing", name);
 }
 
 /* ------------------------------------------------------------------------------------- opening */
@@ -261,6 +287,16 @@ static hid_t open_h5(const char *name, bool locking, reasons *why)
     return file;
 }
 
+/* A lock is a writer's that lives.  The mark that a file is open stays when its writer dies, and is
+ * all that there is of one that takes no locks (network file systems); it counts as one that lives
+ * while the file still changes. */
+static bool has_writer(const xpe_h5 *h, const reasons *r)
+{
+    int64_t age_ns = (int64_t)time(NULL) * 1000000000 - h->identity.mtime_ns;
+
+    return r->locked || (r->writing && age_ns < (int64_t)WRITER_SILENT_S * 1000000000);
+}
+
 static xpe_status explain_open(const xpe_h5 *h, const reasons *r, xpe_error *err)
 {
     unsigned long long is = 0, should = 0;
@@ -276,10 +312,13 @@ static xpe_status explain_open(const xpe_h5 *h, const reasons *r, xpe_error *err
         return xpe_h5_fail(h, err, "the file is truncated: %lld bytes are there",
                            (long long)h->identity.bytes);
     }
-    if (r->locked || r->writing)
+    if (has_writer(h, r))
+        return fail_as(XPE_BUSY, h, err, "another program has the file open for writing");
+    if (r->writing)
         return xpe_h5_fail(h, err,
-                           "another program has the file open for writing, or died while it did; "
-                           "submit again when it is closed (h5clear -s clears a mark left behind)");
+                           "the file is marked as open for writing and was last written to %lld s "
+                           "ago; its writer seems to have died: h5clear -s removes the mark",
+                           (long long)time(NULL) - (long long)(h->identity.mtime_ns / 1000000000));
     return xpe_h5_fail(h, err, "the file cannot be opened as HDF5, it may be damaged: %s",
                        r->first[0] ? r->first : "no reason given");
 }
@@ -344,15 +383,15 @@ xpe_status xpe_h5_unchanged(const xpe_h5 *h, xpe_error *err)
         return xpe_h5_fail(h, err, "the file cannot be examined: %s", strerror(errno));
     if ((int64_t)s.st_size != was->bytes ||
         (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec != was->mtime_ns)
-        return xpe_h5_fail(
-            h, err,
+        return fail_as(
+            XPE_CHANGED, h, err,
             "the file changed while it was read (%lld bytes before, %lld now); submit again when "
             "nothing writes to it",
             (long long)was->bytes, (long long)s.st_size);
     if (stat(was->path, &s) != 0 || (uint64_t)s.st_dev != was->device ||
         (uint64_t)s.st_ino != was->inode)
-        return xpe_h5_fail(
-            h, err,
+        return fail_as(
+            XPE_CHANGED, h, err,
             "the file was replaced while it was read; submit again when nothing writes to it");
     return XPE_OK;
 }
@@ -367,6 +406,7 @@ xpe_h5_kind xpe_h5_look(xpe_h5 *h, const char *path)
     hid_t object;
 
     h->denied[0] = '\0';
+    h->busy = false;
     if (length == 0 || length >= sizeof part)
         return XPE_H5_ABSENT;
     /* Link by link: asking for a/b/c fails in HDF5, not "no", where a or b is missing. */
@@ -378,13 +418,13 @@ xpe_h5_kind xpe_h5_look(xpe_h5 *h, const char *path)
         if (strcmp(part, "/") == 0 || part[i - 1] == '/')
             continue;
         if (H5Lexists(h->file, part, h->lapl) <= 0) {
-            H5Eclear2(H5E_DEFAULT);
-            return h->denied[0] ? XPE_H5_BROKEN : XPE_H5_ABSENT;
+            h->busy = xpe_h5_busy(); /* where a link out of the file is part of the path */
+            return h->denied[0] || h->busy ? XPE_H5_BROKEN : XPE_H5_ABSENT;
         }
     }
     object = H5Oopen(h->file, path, h->lapl);
     if (object < 0) {
-        H5Eclear2(H5E_DEFAULT);
+        h->busy = xpe_h5_busy();
         return XPE_H5_BROKEN;
     }
     type = H5Iget_type(object);

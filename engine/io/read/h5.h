@@ -24,6 +24,7 @@ typedef struct xpe_h5 {
     char shown[200]; /* the path as messages show it */
     char folder[4096];
     char denied[512]; /* why the last external link was not followed, or "" */
+    bool busy;        /* it leads to a file that another program has open for writing */
     xpe_file_identity identity;
 } xpe_h5;
 
@@ -43,6 +44,10 @@ typedef enum xpe_h5_kind {
     XPE_H5_OTHER,
     XPE_H5_BROKEN
 } xpe_h5_kind;
+/* Whether HDF5 just failed to open a file that is open for writing; clears its stack. */
+bool xpe_h5_busy(void);
+/* XPE_BUSY: the file of `name` is being written. */
+xpe_status xpe_h5_fail_busy(const xpe_h5 *h, const char *name, xpe_error *err);
 /* What a path leads to, soft and external links followed; BROKEN: a link that leads nowhere. */
 xpe_h5_kind xpe_h5_look(xpe_h5 *h, const char *path);
 /* The names in a group, at most a dozen, as "a, b, c" ("nothing" when empty). */
@@ -64,6 +69,7 @@ typedef struct xpe_dset {
     hsize_t dims[H5S_MAX_RANK];
     hsize_t chunk[H5S_MAX_RANK]; /* all 0 when not chunked */
     int64_t count;               /* of all elements */
+    bool is_virtual, checked;    /* its sources have been looked into */
     xpe_h5_class class;
     xpe_type type; /* NUMBER: as handed over */
     bool is_float;
@@ -93,6 +99,13 @@ bool xpe_h5_filters_ready(hid_t dataset, char *out, size_t size);
 bool xpe_h5_expect_chunks(hid_t dataset);
 /* Names the first dataset of rank >= 3 of the file that needs an absent filter, or "". */
 void xpe_h5_find_unreadable(xpe_h5 *h, char *out, size_t size);
+/* Refuses chunks in rows [first, first + count) of the slowest axis that would unpack to another
+ * size. */
+XPE_MUST_CHECK xpe_status xpe_chunks_check(xpe_h5 *h, hid_t dataset, const char *name,
+                                           int64_t first, int64_t count, xpe_error *err);
+/* The same of all sources of a virtual dataset. */
+XPE_MUST_CHECK xpe_status xpe_h5_check_sources(xpe_h5 *h, hid_t dataset, const char *path,
+                                               xpe_error *err);
 /* Every source of a virtual dataset exists, is allowed, and all of it is mapped. */
 XPE_MUST_CHECK xpe_status xpe_h5_check_virtual(xpe_h5 *h, hid_t dataset, const char *path,
                                                xpe_error *err);

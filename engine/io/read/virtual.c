@@ -9,25 +9,35 @@
 #define SOURCES_MAX 20000
 #define NAME_MAX_BYTES 1024
 
+/* "." is the file itself. */
+static hid_t open_source(const xpe_h5 *h, const char *file)
+{
+    char name[8192];
+
+    if (strcmp(file, ".") == 0)
+        return h->file;
+    snprintf(name, sizeof name, "%s%s%s", file[0] == '/' ? "" : h->folder,
+             file[0] == '/' ? "" : "/", file);
+    return H5Fopen(name, H5F_ACC_RDONLY, H5P_DEFAULT);
+}
+
 /* The source file and dataset exist and can be read; `last` remembers what was checked before,
  * since a source often stands for many pieces. */
 static xpe_status check_source(xpe_h5 *h, const char *path, const char *file, const char *dataset,
                                xpe_error *err)
 {
     xpe_status st = XPE_OK;
-    char name[8192], reason[256] = "";
+    char reason[256] = "";
     bool own = strcmp(file, ".") == 0;
-    hid_t source = h->file, id = -1, plist = -1;
+    hid_t source = -1, id = -1, plist = -1;
 
     h->denied[0] = '\0';
     if (!own && !xpe_h5_link_allowed(h, file))
         return xpe_h5_fail(h, err, "dataset '%s' is virtual and cannot be put together: %s", path,
                            h->denied[0] ? h->denied : "a source has too long a name");
-    if (!own) {
-        snprintf(name, sizeof name, "%s%s%s", file[0] == '/' ? "" : h->folder,
-                 file[0] == '/' ? "" : "/", file);
-        source = H5Fopen(name, H5F_ACC_RDONLY, H5P_DEFAULT);
-    }
+    source = open_source(h, file);
+    if (source < 0 && xpe_h5_busy())
+        return xpe_h5_fail_busy(h, file, err);
     id = source < 0 ? -1 : H5Dopen2(source, dataset, h->lapl);
     plist = id < 0 ? -1 : H5Dget_create_plist(id);
     if (plist < 0)
@@ -60,6 +70,46 @@ static xpe_status check_source(xpe_h5 *h, const char *path, const char *file, co
         H5Dclose(id);
     if (!own && source >= 0)
         H5Fclose(source);
+    H5Eclear2(H5E_DEFAULT);
+    return st;
+}
+
+xpe_status xpe_h5_check_sources(xpe_h5 *h, hid_t dataset, const char *path, xpe_error *err)
+{
+    xpe_status st = XPE_OK;
+    hid_t plist = H5Dget_create_plist(dataset);
+    char file[NAME_MAX_BYTES], name[NAME_MAX_BYTES], last_file[NAME_MAX_BYTES] = "",
+                                                     last_name[NAME_MAX_BYTES] = "";
+    size_t count = 0;
+
+    if (plist < 0 || H5Pget_virtual_count(plist, &count) < 0)
+        count = 0;
+    for (size_t i = 0; st == XPE_OK && i < count; i++) {
+        hsize_t rows[H5S_MAX_RANK] = {0};
+        hid_t source, id, space;
+        if (H5Pget_virtual_filename(plist, i, file, sizeof file) < 0 ||
+            H5Pget_virtual_dsetname(plist, i, name, sizeof name) < 0 ||
+            (strcmp(file, last_file) == 0 && strcmp(name, last_name) == 0))
+            continue;
+        snprintf(last_file, sizeof last_file, "%s", file);
+        snprintf(last_name, sizeof last_name, "%s", name);
+        source = open_source(h, file);
+        id = source < 0 ? -1 : H5Dopen2(source, name, h->lapl);
+        space = id < 0 ? -1 : H5Dget_space(id);
+        if (space < 0)
+            st = xpe_h5_fail(h, err, "source '%.150s' of dataset '%s' cannot be opened any more",
+                             file, path);
+        else if (H5Sget_simple_extent_dims(space, rows, NULL) > 0)
+            st = xpe_chunks_check(h, id, path, 0, (int64_t)rows[0], err);
+        if (space >= 0)
+            H5Sclose(space);
+        if (id >= 0)
+            H5Dclose(id);
+        if (source >= 0 && source != h->file)
+            H5Fclose(source);
+    }
+    if (plist >= 0)
+        H5Pclose(plist);
     H5Eclear2(H5E_DEFAULT);
     return st;
 }
