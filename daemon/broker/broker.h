@@ -25,6 +25,7 @@ struct xpd_reading;
 struct xpd_worker;
 struct xpd_run;
 struct xpd_bridge;
+struct xpd_downloads;
 
 #define XPD_WORKERS_MAX 16
 
@@ -84,6 +85,7 @@ typedef struct xpd_broker {
     int worker_count;
     xpd_watch watch;
     struct xpd_bridge *bridge; /* xptycho-zmq, or NULL */
+    struct xpd_downloads *downloads; /* results on their way to clients; NULL = none yet */
 
     bool ready;             /* state loaded, listening */
     bool addresses_changed; /* ready.json has to be written again */

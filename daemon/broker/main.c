@@ -9,6 +9,7 @@
 #include "ballast.h"
 #include "bridge.h"
 #include "dispatch.h"
+#include "download.h"
 #include "http.h"
 #include "life.h"
 #include "log.h"
@@ -325,6 +326,7 @@ static void tick(void *context)
     xpd_broker *b = &s->b;
     xpd_http_tick(b->http);
     xpd_streams_tick(b);
+    xpd_downloads_tick(b);
     xpd_metrics_tick(b);
     xpd_notify_alive(xpd_now_ms(), !b->failed);
     xpd_timer_set(&b->loop, &s->tick, 1000);
@@ -423,7 +425,8 @@ static void finish(service *s)
 
     /* The library aborts when it is stopped with suspended connections, so leftovers are left to
      * the kernel. */
-    bool clean = !s->at_once && b->parked == 0 && !b->streams && !b->waits && !b->submissions;
+    bool clean = !s->at_once && b->parked == 0 && !b->streams && !b->waits &&
+                 !b->submissions && xpd_downloads_none(b);
     xpd_watch_stop(b);
     xpd_workers_kill(b);
     if (b->bridge)
@@ -438,6 +441,7 @@ static void finish(service *s)
         _exit(b->failed ? EXIT_FAILURE : EXIT_SUCCESS);
     }
     xpd_http_close(b->http);
+    xpd_downloads_close(b);
     if (b->store)
         xpd_loop_remove(&b->loop, &b->store_source);
     xpd_store_close(b->store);

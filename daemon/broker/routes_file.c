@@ -1,6 +1,7 @@
 /* Files of a job: the result and its data, the pictures.  A result is served only while it is the
  * file that was written: same inode, size and time, not through a link.  A path in a record is not
  * a permission. */
+#include "download.h"
 #include "life.h"
 #include "log.h"
 #include "routes.h"
@@ -42,23 +43,6 @@ void xpd_get_result(xpd_request *r)
 static int64_t mtime_ns(const struct stat *st)
 {
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-}
-
-static int open_result(const json_t *result, struct stat *st)
-{
-    const char *path = json_string_value(json_object_get(result, "path"));
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
-
-    if (fd < 0)
-        return -1;
-    if (fstat(fd, st) != 0 || !S_ISREG(st->st_mode) ||
-        (json_int_t)st->st_ino != json_integer_value(json_object_get(result, "inode")) ||
-        (json_int_t)st->st_size != json_integer_value(json_object_get(result, "bytes")) ||
-        mtime_ns(st) != json_integer_value(json_object_get(result, "mtime_ns"))) {
-        close(fd);
-        return -1;
-    }
-    return fd;
 }
 
 /* One range of bytes; what is not one is answered with the whole file, as the standard allows. */
@@ -115,47 +99,33 @@ static void widen(struct MHD_Connection *c)
         xpd_log(XPD_LOG_DEBUG, NULL, "the buffer of a download stays small: %s", strerror(errno));
 }
 
-void xpd_get_result_data(xpd_request *r)
+static void make_tag(char *out, size_t size, const xpd_job *job)
 {
-    struct stat st;
-    char tag[80], name[96], content_range[96];
-    const char *sha, *wanted = xpd_request_header(r, MHD_HTTP_HEADER_IF_NONE_MATCH),
-                     *guard = xpd_request_header(r, MHD_HTTP_HEADER_IF_RANGE);
+    const char *sha = json_string_value(json_object_get(job->result, "sha256"));
+    snprintf(out, size, "\"%.64s\"", sha ? sha : job->id);
+}
 
-    if (no_result(r))
-        return;
-    sha = json_string_value(json_object_get(r->job->result, "sha256"));
-    snprintf(tag, sizeof tag, "\"%.64s\"", sha ? sha : r->job->id);
-    if (wanted && strstr(wanted, tag)) {
-        struct MHD_Response *same = xpd_response_text("", 0, true, "application/x-hdf5");
-        xpd_header(same, MHD_HTTP_HEADER_ETAG, tag);
-        xpd_reply(r, MHD_HTTP_NOT_MODIFIED, same);
-        return;
-    }
-    int fd = open_result(r->job->result, &st);
-    if (fd < 0) {
-        xpd_reply_fault(r, XPP_FAULT_GONE,
-                        "the file is not there any more, or is not the one that was written");
-        return;
-    }
-    int64_t first = 0, last = st.st_size - 1;
+static void data_opened(xpd_request *r, xpd_download *d)
+{
+    char tag[80], name[96], content_range[96];
+    const char *guard = xpd_request_header(r, MHD_HTTP_HEADER_IF_RANGE);
+    int64_t size = xpd_download_size(d), first = 0, last = size - 1;
     int part = 0;
+
+    make_tag(tag, sizeof tag, r->job);
     if (!guard || strcmp(guard, tag) == 0)
-        part =
-            xpd_read_range(xpd_request_header(r, MHD_HTTP_HEADER_RANGE), st.st_size, &first, &last);
+        part = xpd_read_range(xpd_request_header(r, MHD_HTTP_HEADER_RANGE), size, &first, &last);
     if (part < 0) {
-        close(fd);
-        xpd_reply_beyond(r, st.st_size);
+        xpd_download_drop(d);
+        xpd_reply_beyond(r, size);
         return;
     }
     if (part == 0) {
         first = 0;
-        last = st.st_size - 1;
+        last = size - 1;
     }
-    struct MHD_Response *response =
-        MHD_create_response_from_fd_at_offset64((uint64_t)(last - first + 1), fd, (uint64_t)first);
+    struct MHD_Response *response = xpd_download_response(d, first, last);
     if (!response) {
-        close(fd);
         xpd_reply_fault(r, XPP_FAULT_UNAVAILABLE, "memory is exhausted");
         return;
     }
@@ -168,10 +138,27 @@ void xpd_get_result_data(xpd_request *r)
     xpd_header(response, MHD_HTTP_HEADER_ETAG, tag);
     if (part) {
         snprintf(content_range, sizeof content_range, "bytes %lld-%lld/%lld", (long long)first,
-                 (long long)last, (long long)st.st_size);
+                 (long long)last, (long long)size);
         xpd_header(response, MHD_HTTP_HEADER_CONTENT_RANGE, content_range);
     }
     xpd_reply(r, part ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK, response);
+}
+
+void xpd_get_result_data(xpd_request *r)
+{
+    const char *wanted = xpd_request_header(r, MHD_HTTP_HEADER_IF_NONE_MATCH);
+    char tag[80];
+
+    if (no_result(r))
+        return;
+    make_tag(tag, sizeof tag, r->job);
+    if (wanted && strstr(wanted, tag)) {
+        struct MHD_Response *same = xpd_response_text("", 0, true, "application/x-hdf5");
+        xpd_header(same, MHD_HTTP_HEADER_ETAG, tag);
+        xpd_reply(r, MHD_HTTP_NOT_MODIFIED, same);
+        return;
+    }
+    xpd_download_start(r, r->job->result, data_opened);
 }
 
 /* ----------------------------------------------------------------------------------- pictures */

@@ -202,7 +202,7 @@ def test_one_job_has_few_streams_of_one_user(make_system, slow_scan_file):
         assert refused.status == 503 and "on this job" in refused.json()["detail"] and refused.headers["Retry-After"], refused
         limits = ada.get("/v1/limits").json()
         assert limits["streams_job"] == 4 and limits["streams_user"] == {"limit": 64, "current": 4} == {**limits["streams"], "limit": 64}
-        assert limits["class"] == "live" and limits["rate"]["limit"] == 10 and 45 <= limits["rate"]["left"] <= 49, limits
+        assert limits["class"] == "live" and limits["rate"]["limit"] == 10 and 45 <= limits["rate"]["left"] <= 50, limits
         assert ada.get("/v1/events?follow=0").status == 200, "all jobs are another matter"
         assert daemon.api_of("root").get(f"/v1/jobs/{job}/events?follow=0").status == 200, "and so is another user"
     finally:
@@ -276,8 +276,8 @@ def test_connections_that_ask_nothing_make_room(make_daemon):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.connect(daemon.ready["unix"])
         idle.append(sock)
-    answer, seconds = timed(lambda: daemon.unix.get("/v1/version"))
-    assert answer.status == 200 and seconds < 2
+    _, seconds = timed(lambda: xptychod.wait_until(lambda: daemon.unix.get("/v1/version").status == 200, "the idle made room", 10))
+    assert seconds < 8, "those that have just come are spared for a moment, as they are about to ask"
     for sock in idle:
         sock.close()
 
