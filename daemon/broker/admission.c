@@ -12,9 +12,11 @@
 
 #define MIB ((int64_t)1 << 20)
 #define PROCESS_BYTES (16 * MIB) /* of a worker beside arrays */
-#define SLAB_BYTES (64 * MIB) /* through which a checkpoint is written; engine/core/checkpoint.c   \
-                               */
-#define FILE_BYTES (MIB / 8)  /* of a result beside arrays */
+#define SLAB_BYTES                                                                                 \
+    (64 * MIB) /* through which a checkpoint is written; engine/core/checkpoint.c                  \
+                */
+#define FILE_BYTES                                                                                 \
+    (MIB + MIB / 8)           /* of a result beside arrays, as engine/io/write/result.c asks for */
 #define HEAD_BYTES (MIB / 64) /* of a checkpoint */
 #define CONTEXT_SHARE 0.97    /* of a GPU: the rest is its driver's */
 #define LIST_MAX 16
@@ -119,8 +121,10 @@ static void reckon(xpd_needs *out, const shape *s, const xpe_plan *plan, const x
     }
     /* frames as read; object, coverage and modes of the result and of a picture; the slab */
     out->host = s->bytes + 2 * (object * 12 + frame * 8 * k) + slab + frames * 40 + PROCESS_BYTES;
-    /* object, coverage, modes, one mask, positions, frame list */
-    out->result = object * 12 + frame * (8 * k + 1) + frames * 64 + FILE_BYTES;
+    /* object, its magnitude and phase, coverage, modes; one mask (one a frame is compressed);
+     * positions, refined ones, gains and the frame list; axes */
+    out->result = object * 20 + frame * (8 * k + 1) + frames * 64 +
+                  (s->grid.rows + s->grid.cols) * 8 + FILE_BYTES;
     out->checkpoints = s->job->checkpoint ? 2 * checkpoint : 0;
 }
 

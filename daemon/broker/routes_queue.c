@@ -167,6 +167,7 @@ void xpd_get_limits(xpd_request *r)
     for (int i = 0; i < b->worker_count; i++) {
         const xpd_job *job = xpd_run_job(b->workers[i]);
         running += job && job->uid == uid;
+        xpd_worker_ask(b->workers[i]); /* who asks again is told the memory of then */
     }
     xpd_streams_of(b, uid, NULL, &streams);
     json_t *rate = limit(b->config.rate, 0);

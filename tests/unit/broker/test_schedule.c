@@ -1,5 +1,5 @@
 /* The scheduler: each rule by itself, then a simulation of random jobs with a virtual clock whose
- * invariants are checked by other arithmetic than the scheduler's own.  The suite runs 100,000
+ * invariants are checked by other arithmetic than the scheduler's own.  The suite runs 40,000
  * jobs; `test_broker_schedule 1000000` runs as many as told. */
 #include "support.h"
 
@@ -14,7 +14,7 @@
 #define WAITING 4096
 #define POOL 400
 
-static int64_t simulated_jobs = 100000;
+static int64_t simulated_jobs = 40000;
 
 /* ------------------------------------------------------------------------------------- rules */
 
