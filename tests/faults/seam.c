@@ -373,6 +373,8 @@ CALL(int, unlink, (const char *path), (path), -1, path, NULL)
 CALL(int, rename, (const char *from, const char *to), (from, to), -1, from, to)
 CALL(int, renameat2, (int at, const char *from, int to_at, const char *to, unsigned flags),
      (at, from, to_at, to, flags), -1, from, to)
+CALL(int, linkat, (int at, const char *from, int to_at, const char *to, int flags),
+     (at, from, to_at, to, flags), -1, from, to)
 CALL(int, link, (const char *from, const char *to), (from, to), -1, from, to)
 CALL(void *, mmap, (void *address, size_t size, int protection, int flags, int fd, off_t at),
      (address, size, protection, flags, fd, at), fd, NULL, NULL)
