@@ -160,7 +160,7 @@ xpe_status xpe_exchange_probe_sum(xpe_run *run, xpe_sum_array array, size_t to, 
     xpe_buffer *buffer = xpe_shard_buffer(&run->shards[0], to);
     xpe_status st = XPE_OK;
 
-    XPE_TRY(xpe_state_wait(run, err));
+    XPE_TRY(xpe_state_order(run, err));
     run->backend->zero(run->team, buffer);
     for (int h = 0; h < run->plan->count; h++)
         for (int k = 0; k < modes; k++)
@@ -176,7 +176,7 @@ xpe_status xpe_exchange_broadcast(xpe_run *run, size_t member, size_t bytes, xpe
 
     if (run->plan->count == 1)
         return XPE_OK;
-    XPE_TRY(xpe_state_wait(run, err));
+    XPE_TRY(xpe_state_order(run, err));
     for (int g = 1; g < run->plan->count; g++)
         run->backend->copy(run->team, xpe_shard_buffer(&run->shards[g], member), 0,
                            xpe_shard_buffer(&run->shards[0], member), 0, bytes);

@@ -1,7 +1,7 @@
 /* The few numbers between the steps of the object side: the largest values, which bound the sums of
  * the next trip, and the guard of divisions by patches.
  *
- * The host reads them after each trip and average and decides, unless the probe is known and the
+ * The host reads them after each average and decides, unless the probe is known and the
  * backend can decide itself (`lazy`).  Then largest values go from each device to every other one,
  * each computes the same units, and the host is not asked.  What is not finite is remembered by the
  * devices as the first iteration in which it was, and no average is written any more; the host learns
@@ -111,14 +111,15 @@ xpe_status xpe_numbers_average(xpe_run *run, int iteration, xpe_error *err)
  * x-bar. */
 xpe_status xpe_numbers_read(xpe_run *run, xpe_error *err)
 {
-    double energy = 0, v = 0, z = 0, image = 0, *rows = run->host_rows,
-           *most = run->host_rows + run->rows;
+    double energy = 0, z = 0, image = 0, *rows = run->host_rows,
+           *most = run->host_rows + run->rows, *largest = most + 2 * run->rows;
     xpe_status st = XPE_OK;
 
     if (!run->bounds_old)
         return XPE_OK;
     xpe_state_ask_rows(run, XPE_AT(row_energy), 0, rows, sizeof(double));
     xpe_state_ask_rows(run, XPE_AT(row_max), 0, most, 2 * sizeof(double));
+    xpe_state_ask_max(run, XPE_AT(v_energy), 1, largest);
     xpe_numbers_ask(run, &run->bad_read);
     XPE_TRY(xpe_state_wait(run, err));
     XPE_TRY(xpe_numbers_check(run, run->bad_read, err));
@@ -131,10 +132,7 @@ xpe_status xpe_numbers_read(xpe_run *run, xpe_error *err)
         1e-6 * sqrt(energy / ((double)run->num_frames * (double)run->n * (double)run->n));
     run->bounds.z = sqrt(z);
     run->bounds.image = sqrt(image);
-    if (run->lazy) { /* else read behind the trip */
-        XPE_TRY(xpe_state_get_max(run, XPE_AT(v_energy), 1, &v, err));
-        run->bounds.v = sqrt(v);
-    }
+    run->bounds.v = sqrt(xpe_state_take_max(run, 1, largest));
     run->bounds_old = false;
     run->decided = false;
     if (!isfinite(run->bounds.z) || !isfinite(run->bounds.image) || !(run->patch_eps > 0))

@@ -84,11 +84,6 @@ xpe_status xpe_pmace_trip(xpe_run *run, int flags, xpe_error *err)
         run->coverage_good = false;
     run->trip_flags = flags;
     run->sums_wait = flags & XPE_FIT_PATCH;
-    if ((flags & XPE_FIT_PATCH) && !run->lazy) {
-        double energy;
-        XPE_TRY(xpe_state_get_max(run, XPE_AT(v_energy), 1, &energy, err));
-        run->bounds.v = sqrt(energy);
-    }
 done:
     return st;
 }

@@ -42,11 +42,14 @@ static xpe_copy_state copy_state(const xpe_run *run, const xpe_shard *s)
     return (xpe_copy_state){s->s, run->pending, s->u, s->d, s->deviation, (float)xpe_two_rho(run)};
 }
 
+/* Where the host gets them, behind the rows of u. */
+static double *s_energy_at(const xpe_run *run)
+{
+    return run->host_rows + run->modes * run->n;
+}
+
 static xpe_status fit_copies(xpe_run *run, xpe_error *err)
 {
-    double energy;
-    xpe_status st;
-
     if (!choose_units(run))
         return xpe_fail(err, XPE_DIVERGED, "", "iteration %d: probe copies are no longer finite",
                         run->iteration + 1);
@@ -71,10 +74,8 @@ static xpe_status fit_copies(xpe_run *run, xpe_error *err)
         while (xpe_state_next_batch(run, s, &args.batch))
             run->backend->probe_fit(run->team, g, &args);
     }
-    XPE_TRY(xpe_state_get_max(run, XPE_AT(s_energy), run->modes, &energy, err));
-    run->bounds.s = sqrt(energy);
-done:
-    return st;
+    xpe_state_ask_max(run, XPE_AT(s_energy), run->modes, s_energy_at(run));
+    return XPE_OK;
 }
 
 /* u_k and the new d_k on their owner, then everywhere. */
@@ -94,6 +95,7 @@ static xpe_status average_copies(xpe_run *run, xpe_error *err)
     run->backend->download(run->team, run->host_rows, owner->u_max, 0,
                            (size_t)(run->modes * run->n) * sizeof(double));
     XPE_TRY(xpe_state_wait(run, err));
+    run->bounds.s = sqrt(xpe_state_take_max(run, run->modes, s_energy_at(run)));
     for (int64_t r = 0; r < run->modes * run->n; r++)
         most = xpe_larger(most, run->host_rows[r]);
     run->bounds.u = sqrt(most);

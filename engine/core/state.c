@@ -342,7 +342,7 @@ xpe_status xpe_state_create(xpe_run *run, const xpe_device_list *devices, xpe_er
     XPE_TRY(xpe_new(&run->norms, (size_t)run->num_frames, sizeof *run->norms, err));
     XPE_TRY(xpe_new(&run->frame_values, (size_t)run->num_frames, sizeof *run->frame_values, err));
     XPE_TRY(xpe_new(&run->host_rows,
-                    (size_t)longest * (size_t)(run->modes_max > 3 ? run->modes_max : 3),
+                    (size_t)longest * (size_t)(run->modes_max > 3 ? run->modes_max + 1 : 4),
                     sizeof *run->host_rows, err));
     for (int g = 0; g < run->plan->count; g++) {
         place_shard(run, g, before);
@@ -507,23 +507,35 @@ xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t plane, void *o
     return xpe_state_wait(run, err);
 }
 
-xpe_status xpe_state_get_max(xpe_run *run, size_t member, int modes, double *out, xpe_error *err)
+void xpe_state_ask_max(xpe_run *run, size_t member, int modes, double *at)
 {
-    xpe_status st;
-    float *values = (float *)(void *)run->host_rows;
-    double most = 0;
-    int64_t at = 0;
+    float *values = (float *)(void *)at;
 
     for (int g = 0; g < run->plan->count; g++) {
         int64_t count = run->shards[g].frames * modes;
-        run->backend->download(run->team, values + at, xpe_shard_buffer(&run->shards[g], member), 0,
+        run->backend->download(run->team, values, xpe_shard_buffer(&run->shards[g], member), 0,
                                (size_t)count * sizeof *values);
-        at += count;
+        values += count;
     }
-    XPE_TRY(xpe_state_wait(run, err));
-    for (int64_t i = 0; i < at; i++)
+}
+
+double xpe_state_take_max(const xpe_run *run, int modes, const double *at)
+{
+    const float *values = (const float *)(const void *)at;
+    double most = 0;
+
+    for (int64_t i = 0; i < run->num_frames * modes; i++)
         most = xpe_larger(most, (double)values[i]);
-    *out = most;
+    return most;
+}
+
+xpe_status xpe_state_get_max(xpe_run *run, size_t member, int modes, double *out, xpe_error *err)
+{
+    xpe_status st;
+
+    xpe_state_ask_max(run, member, modes, run->host_rows);
+    XPE_TRY(xpe_state_wait(run, err));
+    *out = xpe_state_take_max(run, modes, run->host_rows);
 done:
     return st;
 }

@@ -130,6 +130,9 @@ XPE_MUST_CHECK xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t
 /* Without the wait. */
 void xpe_state_ask_rows(xpe_run *run, size_t member, size_t plane, void *out, size_t size);
 /* Largest of a per-frame float array over all devices and `modes` planes of it; uses host_rows. */
+/* The same in two parts, by way of `at`, which has room for a double a frame and two modes. */
+void xpe_state_ask_max(xpe_run *run, size_t member, int modes, double *at);
+double xpe_state_take_max(const xpe_run *run, int modes, const double *at);
 XPE_MUST_CHECK xpe_status xpe_state_get_max(xpe_run *run, size_t member, int modes, double *out,
                                             xpe_error *err);
 void xpe_checkerboard(xpe_c32 *field, int64_t n); /* in place; its own inverse */

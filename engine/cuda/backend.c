@@ -21,6 +21,7 @@ static void stats(const xpe_team *team, xpe_run_stats *out)
 {
     memset(out, 0, sizeof *out);
     out->bytes_peak = team->bytes_peak;
+    out->bytes_pinned = team->bytes_pinned;
     out->bytes_moved = team->bytes_moved;
     out->transforms = team->transforms;
     out->seconds_busy = team->seconds_busy; /* transforms are fused and have no time of their own; a profiler names kernels */

@@ -479,6 +479,7 @@ static bool device_init(xpe_team *team, int g)
     for (int i = 0; good && i < 2; i++)
         good = XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->slab_sent[i], cudaEventDisableTiming) &&
                xpe_cuda_ok(team, g, "cudaMallocHost", cudaMallocHost((void **)&d->slab[i], d->slab_bytes));
+    team->bytes_pinned += (int64_t)(2 * d->slab_bytes + XPE_DOWN_BYTES);
     return good && xpe_cuda_ok(team, g, "cudaMallocHost", cudaMallocHost((void **)&d->down, XPE_DOWN_BYTES));
 }
 

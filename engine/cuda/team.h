@@ -163,7 +163,7 @@ struct xpe_team {
     double seconds_busy; /* from the first queued chunk to the last finished one; only when profiled */
     xpe_error failure;
     struct xpe_comm *comm; /* NULL: copies by the runtime */
-    int64_t bytes_now, bytes_peak, bytes_moved, transforms;
+    int64_t bytes_now, bytes_peak, bytes_pinned, bytes_moved, transforms;
 };
 
 static inline void *xpe_data(const xpe_buffer *buffer)

@@ -298,6 +298,7 @@ XPE_MUST_CHECK xpe_status xpe_run_load(xpe_run *run, xpe_run_source source, void
 typedef struct xpe_run_stats {
     int64_t bytes_peak;        /* device memory really taken, all devices */
     int64_t bytes_planned;     /* what the account before the run said */
+    int64_t bytes_pinned;      /* host memory that devices read and write, all devices */
     int64_t bytes_moved;       /* by design, all iterations so far */
     int64_t transforms;        /* 2-D transforms done so far */
     double seconds_transforms; /* thread seconds inside transforms; 0 unless profiled */
