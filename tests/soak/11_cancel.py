@@ -25,4 +25,4 @@ def body(options):
 
 
 if __name__ == "__main__":
-    soak.main(11, body, soak.arguments(__doc__, rounds=100, seed=1))
+    soak.main(11, body, soak.arguments(__doc__, rounds=40, seed=1))

@@ -132,7 +132,7 @@ class Storm:
             self.late.append((name, took, bound))
 
 
-def run(folder, rounds, seed=1, large=28, tell=None):
+def run(folder, rounds, seed=1, large=20, tell=None):
     """Returns the storm with its counts and times."""
     daemon = xptychod.Daemon(folder / "daemon")
     try:
