@@ -3,6 +3,10 @@
 import json
 import sqlite3
 
+import pytest
+
+import faults
+
 
 def lose_the_end(daemon, job_id):
     """The state as it is when the broker dies after the rename and before the commit."""
@@ -48,3 +52,27 @@ def test_a_file_of_somebody_else_is_not_taken_for_the_result(make_daemon, scan_f
     after = daemon.api.finish(before["id"])
     assert (after["state"], after["reason"]) == ("failed", "output"), after
     assert (tmp_path / "out.h5").read_bytes() == changed
+
+
+@pytest.mark.skipif(faults.available() is not None, reason=str(faults.available()))
+def test_the_end_of_a_job_waits_for_its_own_commit(request, tmp_path, scan_file):
+    """A short job ends while the commits of its start are on their way still: theirs do not count."""
+    slow = "fsync:1+:delay150:path=queue.db:when={0}:in=xptychod;fdatasync:1+:delay150:path=queue.db:when={0}:in=xptychod"
+    daemon = faults.FaultyDaemon(tmp_path / "daemon")
+    request.node.daemons = [daemon]
+    daemon.fault = slow.format(daemon.armed)
+    try:
+        daemon.start()
+        daemon.arm()
+        for _ in range(3):
+            job = daemon.api.submit({"scan": {"path": scan_file}, "recon": {"iterations": 2}})["id"]
+            assert daemon.api.events(job)[-1]["type"] == "end"
+            daemon.kill()
+            daemon.start()
+            after = daemon.api.events(job)
+            assert [e["type"] for e in after].count("end") == 1 and daemon.api.show(job)["state"] == "succeeded", after
+        assert daemon.faults(), "the commits were slow"
+        daemon.arm(False)
+        daemon.stop()
+    finally:
+        daemon.clean_up()
