@@ -2,7 +2,7 @@
  *
  *   bench_cuda cuda:0 [cuda:1 ...] [--case NAME] [--iterations N] [--frames-scale F]
  *
- * For every case: seconds an iteration (the median of those after the first two), bytes by design (docs/performance.md), and the
+ * A table for docs/performance.md.  For every case: seconds an iteration (the median of those after the first two), bytes by design (docs/performance.md), and the
  * share of this device's copy bandwidth that they make, which is the figure that compares between cards.  The
  * counts are a speckle that means nothing: an iteration takes the same time whatever it reconstructs. */
 #include "backend/backend.h"
@@ -199,7 +199,7 @@ static void time_case(const bench_case *c, const xpe_device_list *devices, int i
     stage.iterations = iterations + 1;
     created = now();
     if (xpe_run_create(&run, problem, &stage, devices, &err) != XPE_OK) {
-        printf("%-11s not run: %s\n", c->name, err.text);
+        printf("| %-10s | not run: %s |\n", c->name, err.text);
         goto done;
     }
     created = now() - created;
@@ -216,9 +216,8 @@ static void time_case(const bench_case *c, const xpe_device_list *devices, int i
     median = seconds[2 + (iterations - 2) / 2];
     {
         double bytes = (double)(after.bytes_moved - before.bytes_moved) / (iterations - 2);
-        printf("%-11s %7lld x %4lld^2 %d %-9s %8.2f s start %9.3f ms/iteration %9.2f GB by design %7.1f GB/s %5.1f %% of copy  "
-               "memory %.2f GiB, planned %.3f x\n",
-               c->name, (long long)c->frames, (long long)c->n, c->modes, c->known ? "known" : "estimated", created, 1e3 * median,
+        printf("| %-10s | %6lld x %3lld^2, %d %-9s | %7.2f | %9.3f | %8.2f | %7.1f | %5.1f %% | %7.2f | %.3f |\n", c->name,
+               (long long)c->frames, (long long)c->n, c->modes, c->known ? "known" : "estimated", created, 1e3 * median,
                bytes * 1e-9, bytes / median * 1e-9, bandwidth > 0 ? 100 * bytes / median / (bandwidth * devices->count) : 0,
                (double)after.bytes_peak / 0x1p30, (double)after.bytes_planned / (double)after.bytes_peak);
         (void)fflush(stdout);
@@ -267,6 +266,9 @@ int main(int argc, char **argv)
     show_devices();
     bandwidth = copy_bandwidth(&devices);
     printf("copy within %s: %.0f GB/s read and written\n", names[0], bandwidth * 1e-9);
+    printf("\n| %d device%s | frames, modes, probe | start s | ms an iteration | GB by design | GB/s | of copy | memory GiB | planned "
+           "x |\n|---|---|---|---|---|---|---|---|---|\n",
+           devices.count, devices.count > 1 ? "s" : "");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bench_case c = cases[i];
         c.frames = (int64_t)fmax(devices.count, (double)c.frames * scale);
