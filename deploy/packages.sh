@@ -16,7 +16,7 @@ xptychod_packages_build=(
     libhdf5-dev liblz4-dev zlib1g-dev libfftw3-dev libpng-dev libarchive-dev
 )
 xptychod_packages_tests=(
-    libcmocka-dev
+    libcmocka-dev slowhttptest
     python3-pytest python3-numpy python3-scipy python3-h5py python3-zmq python3-venv python3-jsonschema
     systemd strace openssl g++ faketime
 )

@@ -101,8 +101,8 @@ static bool close_oldest(listener *l)
     return oldest != NULL;
 }
 
-/* Over loopback the kernel would take 4 MB for one who does not read: twenty minutes of events
- * before that is seen, and gigabytes for a thousand of them. */
+/* Over loopback the kernel would take 4 MB for one who does not read, gigabytes for a thousand of
+ * them, and would be the last to see that they do not. */
 static void limit_buffer(int fd)
 {
     int bytes = SEND_BUFFER;

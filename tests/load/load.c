@@ -71,7 +71,7 @@ void load_target_read(load_target *out, const char *to, const char *token_file)
     }
 }
 
-int load_connect(const load_target *target)
+int load_connect(const load_target *target, int room)
 {
     int one = 1;
     int fd = socket(target->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -79,6 +79,8 @@ int load_connect(const load_target *target)
         return -1;
     if (target->address.ss_family == AF_INET)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (room > 0)
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     if (connect(fd, (const struct sockaddr *)&target->address, target->length) == 0 ||
         errno == EINPROGRESS)
         return fd;

@@ -20,8 +20,9 @@ typedef struct load_target {
 /* `to`: http://127.0.0.1:PORT or unix:PATH; token_file may be NULL.  Ends the program when it
  * cannot be. */
 void load_target_read(load_target *out, const char *to, const char *token_file);
-/* A non-blocking connection that may still be under way; -1 = refused, errno tells why. */
-int load_connect(const load_target *target);
+/* A non-blocking connection that may still be under way; -1 = refused, errno tells why.  room: of
+ * its receive buffer, bytes; 0 = as the system has it. */
+int load_connect(const load_target *target, int room);
 
 double load_now(void);  /* seconds, monotonic */
 double load_wall(void); /* seconds since 1970 */

@@ -402,7 +402,7 @@ def full(report, long):
         assert refused.status == 503 and int(refused.headers["Retry-After"]) > 0 and refused.headers["Connection"] == "close", refused
         api = service.start("load_requests", "--path", "/v1/jobs", "--clients", 10, "--every-ms", 100, "--new", 1, "--seconds", seconds)
         for path in ("/livez", "/readyz", "/metrics"):  # with others on the machine the slowest of a few is no measure
-            counted = service.requests(path, "--clients", 2, "--every-ms", 50, "--new", 1, "--seconds", seconds / 3 if long else 1, health=True)
+            counted = service.requests(path, "--clients", 2, "--every-ms", 50, "--new", 1, "--seconds", seconds // 3, health=True)
             report.tell(f"{limit} streams are all connections: {path} p99", counted["p99_ms"], "ms", most=50 if long else 500)
             report.tell(f"{path} p50", counted["p50_ms"], "ms", most=50)
             report.tell(f"{path}: answers that are not 200", counted["answers"] - counted["status"].get("200", 0) + counted["failed"], most=0)

@@ -103,7 +103,7 @@ static void start(client *c, double now)
     c->busy = c->writing = true;
     c->closes = false;
     all.started++;
-    if (fresh && (c->fd = load_connect(&all.to)) < 0) {
+    if (fresh && (c->fd = load_connect(&all.to, 0)) < 0) {
         finish(c, false);
         return;
     }

@@ -23,6 +23,8 @@
 #define LINE_MAX_                                                                                  \
     128 /* of a line's bytes are kept: enough for `id`, `event`, and a data line's seq and time */
 #define RETRY_S 1.0
+#define STALLED_ROOM                                                                               \
+    4096 /* else their kernel takes megabytes for them, and nobody sees that they do not read */
 #define STALE_EVERY 16 /* every 16th reader measures how old events are */
 
 typedef enum role { READER, STALLED, AGAIN } role;
@@ -204,7 +206,7 @@ static void connect_(client *c)
     char request[768], last[64] = "";
     struct epoll_event event = {.events = c->role == STALLED ? EPOLLRDHUP : EPOLLIN, .data.ptr = c};
 
-    c->fd = load_connect(&all.to);
+    c->fd = load_connect(&all.to, c->role == STALLED ? STALLED_ROOM : 0);
     if (c->fd < 0) {
         if (errno != EAGAIN) /* the listen queue of a unix socket is full */
             load_fail("cannot connect: %s", strerror(errno));
