@@ -86,11 +86,13 @@ bool xpd_bridge_ready(xpd_bridge *bridge)
 {
     json_t *doc = json_load_file(bridge->ready_file, 0, NULL);
     const char *router = json_string_value(json_object_get(doc, "zmq_router")),
-               *pub = json_string_value(json_object_get(doc, "zmq_pub"));
+               *pub = json_string_value(json_object_get(doc, "zmq_pub")),
+               *curve = json_string_value(json_object_get(doc, "curve_public"));
 
     if (router && pub) {
         snprintf(bridge->router, sizeof bridge->router, "%s", router);
         snprintf(bridge->pub, sizeof bridge->pub, "%s", pub);
+        snprintf(bridge->curve_public, sizeof bridge->curve_public, "%s", curve ? curve : "");
     }
     json_decref(doc);
     return bridge->router[0] != '\0';

@@ -11,6 +11,7 @@ typedef struct xpd_bridge {
     int64_t backoff_ms, started_ms;
     char ready_file[PATH_MAX];
     char router[256], pub[256]; /* as bound, from its ready file; "" = not yet */
+    char curve_public[64];      /* "" = without CURVE */
 } xpd_bridge;
 
 bool xpd_bridge_create(xpd_broker *b); /* fine when nothing is configured */

@@ -36,6 +36,9 @@ static const option options[] = {
      "configuration file (default /etc/xptycho/xptychod.conf; with --user none)"},
     {"daemon", "state_dir", "state-dir", PATH, AT(state_dir), 0, 0, NULL,
      "folder of the queue, event logs, previews and results; on a local disk"},
+    {"daemon", "state_on_network", "state-on-network", FLAG, AT(state_on_network), 0, 0, NULL,
+     "start although the state folder is on a network file system: jobs may be lost or run twice "
+     "when its server fails"},
     {"daemon", "runtime_dir", "runtime-dir", PATH, AT(runtime_dir), 0, 0, NULL,
      "folder of the sockets and ready.json"},
     {"daemon", "log_level", "log-level", TEXT, AT(log_word), 0, 0, "info",

@@ -22,6 +22,7 @@ typedef struct xpd_config {
     bool user;         /* everything in the caller's own folders, with the caller's own rights */
     char *config_file; /* NULL = the default place, which may be absent */
     char *state_dir, *runtime_dir;
+    bool state_on_network;
     int64_t log_level; /* an xpd_level, as a word in the file */
     char *log_word, *log_form;
     bool log_json;

@@ -50,7 +50,10 @@ void xpd_text_escape(char *out, size_t size, const char *text)
     size_t at = 0;
 
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        if (*p >= 0x20 && *p != 0x7f) {
+        /* U+0080 to U+009F are control characters, too */
+        bool high = *p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f,
+             second = p > (const unsigned char *)text && p[-1] == 0xc2 && *p >= 0x80 && *p <= 0x9f;
+        if (*p >= 0x20 && *p != 0x7f && !high && !second) {
             if (at + 2 > size)
                 break;
             out[at++] = (char)*p;

@@ -14,6 +14,7 @@
 #include "life.h"
 #include "log.h"
 #include "notify.h"
+#include "place.h"
 #include "run.h"
 #include "stream.h"
 #include "submit.h"
@@ -85,7 +86,9 @@ static bool prepare_folders(service *s, xpd_error *err)
              b->config.state_dir);
     snprintf(s->ready_file, sizeof s->ready_file, "%.*s/ready.json", PATH_MAX - 128,
              b->config.runtime_dir);
-    return make_folders(b->config.state_dir, mode, err) && make_folders(b->jobs_dir, mode, err) &&
+    return make_folders(b->config.state_dir, mode, err) &&
+           xpd_place_check(b->config.state_dir, b->config.state_on_network, err) &&
+           make_folders(b->jobs_dir, mode, err) &&
            make_folders(b->results_dir, mode, err) &&
            make_folders(b->config.runtime_dir, b->config.user ? 0700 : 0755, err);
 }
@@ -149,13 +152,14 @@ static void write_ready(service *s)
     xpd_broker *b = &s->b;
     char beside[PATH_MAX + 16];
     json_t *doc = json_pack(
-        "{s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "http", text_or_null(xpd_http_address(b->http)),
+        "{s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "http", text_or_null(xpd_http_address(b->http)),
         "unix", text_or_null(xpd_http_unix_path(b->http)), "admin",
         text_or_null(xpd_http_admin_path(b->http)), "health",
         text_or_null(xpd_http_health_address(b->http)), "pid", (int)getpid(), "token_file",
         text_or_null(b->config.user ? b->config.token_file : NULL), "zmq_router",
         text_or_null(b->bridge ? b->bridge->router : NULL), "zmq_pub",
-        text_or_null(b->bridge ? b->bridge->pub : NULL));
+        text_or_null(b->bridge ? b->bridge->pub : NULL), "curve_public",
+        text_or_null(b->bridge ? b->bridge->curve_public : NULL));
 
     snprintf(beside, sizeof beside, "%s.partial", s->ready_file);
     if (!doc || json_dump_file(doc, beside, JSON_COMPACT) != 0 || chmod(beside, 0644) != 0 ||

@@ -290,9 +290,11 @@ void xpd_reply_problem(xpd_request *r, json_t *problem)
 
     if (status < 400 || status > 599)
         status = 500;
+    /* not more of a segment than an id has: who takes a token for a part of the path must not find
+     * it in the log */
     if (status >= 400 && !(r->admin && status == 503))
         xpd_log(status >= 500 ? XPD_LOG_WARNING : XPD_LOG_INFO, NULL,
-                "request %lld: %s /%s/%s%s%s: %d %s: %s", (long long)r->number, r->method,
+                "request %lld: %s /%.26s/%.26s%s%.26s: %d %s: %s", (long long)r->number, r->method,
                 r->segment_count > 0 ? r->segments[0] : "",
                 r->segment_count > 1 ? r->segments[1] : "", r->segment_count > 2 ? "/" : "",
                 r->segment_count > 2 ? r->segments[2] : "", (int)status,

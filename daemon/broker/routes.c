@@ -106,7 +106,7 @@ static bool check_arguments(xpd_request *r, const xpd_route *route)
         }
         if (!known) {
             xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST,
-                            "query argument '%.60s' is not known here; this call takes %s",
+                            "query argument '%.26s' is not known here; this call takes %s",
                             r->arguments[i].name, *list ? list : "none");
             return false;
         }
@@ -160,7 +160,7 @@ void xpd_route_request(xpd_request *r)
         if (id) {
             xpd_job *job = xpd_table_find(&r->b->jobs, id);
             if (!job || !xpd_caller_sees(&r->caller, job->uid)) {
-                xpd_reply_fault(r, XPP_FAULT_NOT_FOUND, "there is no job '%.40s'", id);
+                xpd_reply_fault(r, XPP_FAULT_NOT_FOUND, "there is no job '%.26s'", id);
                 return;
             }
             r->job = xpd_job_ref(job);

@@ -314,7 +314,7 @@ void xpd_delete_session_by_id(xpd_request *r)
     xpd_session *s = xpd_session_by_id(&r->b->sessions, r->named, xpd_now_ms());
 
     if (!s || !xpd_caller_sees(&r->caller, s->maker.uid)) {
-        xpd_reply_fault(r, XPP_FAULT_NOT_FOUND, "there is no session '%.40s'", r->named);
+        xpd_reply_fault(r, XPP_FAULT_NOT_FOUND, "there is no session '%.26s'", r->named);
         return;
     }
     xpd_log(XPD_LOG_INFO, NULL, "session %s of %s is ended by %s", s->id, s->maker.user,

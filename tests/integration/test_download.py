@@ -1,4 +1,4 @@
-"""Results whose file system does not answer: FUSE spoken by hand, so that it can be told to hang."""
+"""Results, and the state, on a file system that does not answer: FUSE spoken by hand, so that it can be told to hang."""
 
 import json
 import os
@@ -26,6 +26,19 @@ def away(tmp_path):
         pytest.skip(f"mounting is not allowed: {error.strerror}")
     yield folder
     folder.close()
+
+
+def test_the_state_is_refused_where_it_would_not_last(tmp_path, away):
+    daemon = xptychod.Daemon(tmp_path / "d", "--state-dir", str(away.path))
+    daemon.folder.mkdir()
+    process = daemon.spawn()
+    assert process.wait(60) == 78
+    said = daemon.log.read_text()
+    assert f"'{away.path}' is on FUSE" in said and "daemon.state_on_network" in said and "local disk" in said, said
+    daemon.arguments.append("--state-on-network")
+    process = daemon.spawn()  # it gets further, and no folder can be made in this one
+    assert process.wait(60) == 1
+    assert "jobs may be lost" in daemon.log.read_text() and "cannot be made" in daemon.log.read_text()
 
 
 def move_result(daemon, job, file):

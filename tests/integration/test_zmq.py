@@ -360,6 +360,7 @@ def test_the_daemon_hands_its_keys_to_the_bridge(make_daemon, context, tmp_path)
     daemon = make_daemon("--zmq-router", "tcp://0.0.0.0:*", "--zmq-pub", "tcp://0.0.0.0:*", "--zmq-curve-secret",
                          str(tmp_path / "secret"), "--zmq-curve-keys", str(tmp_path / "keys"))
     wait_for_bridge(daemon)
+    assert daemon.ready["curve_public"].encode() == server
     router = daemon.ready["zmq_router"].replace("0.0.0.0", "127.0.0.1")
     dealer = connected(context, zmq.DEALER, router, CURVE_SERVERKEY=server, CURVE_PUBLICKEY=public, CURVE_SECRETKEY=secret)
     dealer.send_multipart([b"XPT1", b"1", json.dumps({"verb": "version", "token": daemon.api.token}).encode()])

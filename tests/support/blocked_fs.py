@@ -10,8 +10,8 @@ import pathlib
 import struct
 import threading
 
-LOOKUP, FORGET, GETATTR, OPEN, READ, RELEASE, FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, ACCESS, INTERRUPT, BATCH_FORGET = (
-    1, 2, 3, 14, 15, 18, 25, 26, 27, 28, 29, 34, 36, 42)
+LOOKUP, FORGET, GETATTR, OPEN, READ, STATFS, RELEASE, FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, ACCESS, INTERRUPT, BATCH_FORGET = (
+    1, 2, 3, 14, 15, 17, 18, 25, 26, 27, 28, 29, 34, 36, 42)
 ROOT, FIRST = 1, 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -118,6 +118,8 @@ class BlockedFolder:
                 threading.Thread(target=self._read, args=(unique, node, body), daemon=True).start()
             elif code == READDIR:
                 self._reply(unique)
+            elif code == STATFS:
+                self._reply(unique, bytes(80))
             elif code in (RELEASE, FLUSH, RELEASEDIR, ACCESS):
                 self._reply(unique)
             elif code not in (FORGET, INTERRUPT, BATCH_FORGET):
