@@ -87,6 +87,22 @@ static void promised(const xpd_broker *b, int64_t *bytes, int64_t *taken)
     }
 }
 
+int64_t xpd_memory_reserved(const xpd_broker *b, const char *device)
+{
+    bool cpu = strncmp(device, "cpu", 3) == 0;
+    int64_t bytes = 0;
+
+    for (int i = 0; i < b->worker_count; i++) {
+        const xpd_worker *w = b->workers[i];
+        const xpd_job *job = xpd_run_job(w);
+        if (job && cpu)
+            bytes += host_need(w, job);
+        else if (job && xpd_run_uses(w, device))
+            bytes += job->needs.device;
+    }
+    return bytes;
+}
+
 static int64_t host_free(const xpd_broker *b, int64_t *strangers)
 {
     int64_t total = xpd_memory_host(b), bytes, taken;

@@ -14,6 +14,9 @@ int64_t xpd_memory_host(const xpd_broker *b);
 /* Room for a job: memory of the host, and the disks of the state and of the result as the reader
  * found it (`scan`; NULL = only the memory). */
 void xpd_memory_room(xpd_broker *b, const xpp_job *job, const json_t *scan, xpd_room *out);
+/* Promised to the jobs that run on the device of that name; on the CPU all that they may have of
+ * the machine's memory. */
+int64_t xpd_memory_reserved(const xpd_broker *b, const char *device);
 /* The scheduler's pools: the host's, then one a worker.  Returns how many. */
 int xpd_memory_pools(const xpd_broker *b, xpd_sched_pool pools[XPD_POOLS_MAX]);
 /* The pool of a worker's devices. */

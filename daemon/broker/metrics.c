@@ -3,6 +3,7 @@
 
 #include "http.h"
 #include "life.h"
+#include "memory.h"
 #include "routes.h"
 #include "run.h"
 #include "stream.h"
@@ -15,6 +16,7 @@
 
 static const double short_times[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
                                      0.1,   0.25,   0.5,   1,    2.5,   0};
+static const double ratios[] = {0.5, 0.7, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.5, 0};
 static const double long_times[] = {0.1, 1, 5, 15, 60, 300, 900, 3600, 14400, 86400, 0};
 
 void xpd_metrics_init(xpd_metrics *m)
@@ -22,6 +24,7 @@ void xpd_metrics_init(xpd_metrics *m)
     memset(m, 0, sizeof *m);
     m->queue_wait.bounds = m->job_run.bounds = long_times;
     m->loop_lag.bounds = m->commit.bounds = short_times;
+    m->memory_ratio.bounds = ratios;
     for (int i = 0; i <= XPD_METRIC_ROUTES_MAX; i++)
         m->route_time[i].bounds = short_times;
 }
@@ -66,12 +69,17 @@ void xpd_metrics_job(xpd_broker *b, const xpd_job *job, const char *before)
     int64_t now = xpd_wall_ms();
 
     if (!before)
-        m->submitted++;
+        m->submitted[job->class]++;
     else if (job->state == XPD_JOB_STARTING && now >= job->created_ms)
         xpd_histogram_add(&m->queue_wait, (double)(now - job->created_ms) / 1000);
     if (!xpd_state_terminal(job->state))
         return;
     count_series(m->finished, &m->finished_count, 64, xpd_state_name(job->state), job->reason);
+    const json_t *memory = json_object_get(job->result, "memory");
+    double planned = json_number_value(json_object_get(memory, "planned_bytes"));
+    if (planned > 0)
+        xpd_histogram_add(&m->memory_ratio,
+                          json_number_value(json_object_get(memory, "peak_bytes")) / planned);
     if (job->started_ms > 0 && now >= job->started_ms)
         xpd_histogram_add(&m->job_run, (double)(now - job->started_ms) / 1000);
 }
@@ -191,8 +199,11 @@ static void write_jobs(page *p, const xpd_broker *b)
         snprintf(text, sizeof text, "state=\"%s\"", xpd_state_name((xpd_state)s));
         sample(p, "jobs", text, (double)counts[s]);
     }
-    single(p, "jobs_submitted_total", "counter", "Jobs accepted since the start.",
-           (double)m->submitted);
+    family(p, "jobs_submitted_total", "counter", "Jobs accepted since the start.");
+    for (int i = 0; i < XPD_CLASSES; i++) {
+        snprintf(text, sizeof text, "class=\"%s\"", xpd_class_name((xpd_class)i));
+        sample(p, "jobs_submitted_total", text, (double)m->submitted[i]);
+    }
     family(p, "jobs_finished_total", "counter", "Jobs that ended since the start.");
     for (int i = 0; i < m->finished_count; i++) {
         snprintf(text, sizeof text, "state=\"%s\",reason=\"%s\"", m->finished[i].state,
@@ -203,6 +214,9 @@ static void write_jobs(page *p, const xpd_broker *b)
     histogram(p, "queue_wait_seconds", "", &m->queue_wait);
     family(p, "job_run_seconds", "histogram", "From the last start of a job to its end.");
     histogram(p, "job_run_seconds", "", &m->job_run);
+    family(p, "job_memory_ratio", "histogram",
+           "Device memory that a job took at most, by what it was admitted for.");
+    histogram(p, "job_memory_ratio", "", &m->memory_ratio);
     single(p, "iterations_total", "counter", "Iterations of all jobs since the start.",
            (double)m->iterations);
     family(p, "reader_failures_total", "counter", "Scans that the reader refused or failed on.");
@@ -230,14 +244,21 @@ static void write_devices(page *p, const xpd_broker *b)
         sample(p, "gpu_memory_bytes", text, (double)d->bytes_total);
         snprintf(text, sizeof text, "gpu=\"%s\",kind=\"used\"", name);
         sample(p, "gpu_memory_bytes", text, (double)(d->bytes_total - d->bytes_free));
+        snprintf(text, sizeof text, "gpu=\"%s\",kind=\"reserved\"", name);
+        sample(p, "gpu_memory_bytes", text, (double)xpd_memory_reserved(b, d->name));
     }
     family(p, "gpu_busy_seconds_total", "counter", "Time during which a job held the device.");
     for (int i = 0; i < devices->count && i < 64; i++) {
         snprintf(text, sizeof text, "gpu=\"%s\"", label(name, sizeof name, devices->items[i].name));
         sample(p, "gpu_busy_seconds_total", text, b->metrics.device_busy_s[i]);
     }
-    single(p, "worker_restarts_total", "counter", "Workers that ended and were replaced.",
-           (double)xpd_workers_restarts(b));
+    static const char *const reasons[XPD_RESTART_REASONS] = {
+        "crash", "killed", "out-of-memory", "hang", "memory-growth", "preempted", "drain", "exit"};
+    family(p, "worker_restarts_total", "counter", "Workers that ended and were replaced.");
+    for (int i = 0; i < XPD_RESTART_REASONS; i++) {
+        snprintf(text, sizeof text, "reason=\"%s\"", reasons[i]);
+        sample(p, "worker_restarts_total", text, (double)b->metrics.restarts[i]);
+    }
 }
 
 static void write_http(page *p, const xpd_broker *b)
@@ -289,7 +310,8 @@ static void write_service(page *p, xpd_broker *b)
 {
     char version[64], build[300], text[400];
 
-    family(p, "loop_lag_seconds", "histogram", "How long the event loop was away from waiting, each time.");
+    family(p, "loop_lag_seconds", "histogram",
+           "How long the event loop was away from waiting, each time.");
     histogram(p, "loop_lag_seconds", "", &b->metrics.loop_lag);
     family(p, "db_commit_seconds", "histogram", "How long a commit of the state took.");
     histogram(p, "db_commit_seconds", "", &b->metrics.commit);
@@ -300,8 +322,8 @@ static void write_service(page *p, xpd_broker *b)
     sample(p, "config_reloads_total", "outcome=\"done\"", (double)b->metrics.reloads);
     sample(p, "config_reloads_total", "outcome=\"refused\"", (double)b->metrics.reloads_failed);
     family(p, "build_info", "gauge", "What runs; always 1.");
-    snprintf(text, sizeof text, "version=\"%s\",build=\"%s\"",
-             label(version, sizeof version, xpp_version()),
+    snprintf(text, sizeof text, "version=\"%s\",commit=\"%s\",build=\"%s\"",
+             label(version, sizeof version, xpp_version()), XPTYCHOD_COMMIT,
              label(build, sizeof build, b->workers[0]->build));
     sample(p, "build_info", text, 1);
 }

@@ -34,6 +34,19 @@ typedef enum xpd_dropped {
     XPD_DROPPED_REASONS
 } xpd_dropped;
 
+/* Why a worker ended and was replaced. */
+typedef enum xpd_restart {
+    XPD_RESTART_CRASH,  /* a signal of its own */
+    XPD_RESTART_KILLED, /* by somebody else, or for a message that breaks the rules */
+    XPD_RESTART_OOM,    /* the system was out of memory */
+    XPD_RESTART_HANG,   /* no answer, or no progress */
+    XPD_RESTART_MEMORY, /* it kept memory between jobs */
+    XPD_RESTART_YIELD,  /* its job made room for a live one */
+    XPD_RESTART_DRAIN,  /* an administrator drained the service */
+    XPD_RESTART_EXIT,   /* it left by itself */
+    XPD_RESTART_REASONS
+} xpd_restart;
+
 typedef struct xpd_request_series {
     int route; /* index, -1 = none matched */
     const char *method;
@@ -47,8 +60,10 @@ typedef struct xpd_finished_series {
 } xpd_finished_series;
 
 typedef struct xpd_metrics {
-    int64_t submitted, iterations, rate_limited, reloads, reloads_failed;
+    int64_t submitted[4]; /* by class */
+    int64_t iterations, rate_limited, reloads, reloads_failed;
     xpd_histogram queue_wait, job_run, loop_lag, commit;
+    xpd_histogram memory_ratio; /* taken by what was planned; not seconds */
     xpd_histogram route_time[XPD_METRIC_ROUTES_MAX + 1]; /* the last: no route matched */
     xpd_request_series requests[XPD_REQUEST_SERIES_MAX];
     int request_count;
@@ -57,6 +72,7 @@ typedef struct xpd_metrics {
     int64_t closed[XPD_CLOSED_REASONS], dropped[XPD_DROPPED_REASONS];
     xpd_finished_series reader_failures[32]; /* state unused */
     int reader_failure_count;
+    int64_t restarts[XPD_RESTART_REASONS];
     double device_busy_s[64]; /* by index in the list of devices */
     int64_t busy_ms;          /* when that was last looked at */
 } xpd_metrics;

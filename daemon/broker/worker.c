@@ -75,11 +75,32 @@ static bool on_message(xpd_child *child, xpp_ipc_message *message)
     }
 }
 
+static xpd_restart why_restarted(const xpd_worker *w, bool yields, const char *replaced,
+                                 const char *how, int wait_status)
+{
+    if (yields)
+        return XPD_RESTART_YIELD;
+    if (*replaced)
+        return strstr(replaced, "MiB") ? XPD_RESTART_MEMORY : XPD_RESTART_HANG;
+    if (w->child.b->draining)
+        return XPD_RESTART_DRAIN;
+    if (!WIFSIGNALED(wait_status))
+        return XPD_RESTART_EXIT;
+    if (WTERMSIG(wait_status) != SIGKILL)
+        return XPD_RESTART_CRASH;
+    return strstr(how, "out of memory") ? XPD_RESTART_OOM : XPD_RESTART_KILLED;
+}
+
 static void on_exit_(xpd_child *child, int wait_status)
 {
     xpd_worker *w = child->context;
     char how[192];
 
+    bool yields = false;
+    char replaced[sizeof w->ended_for];
+
+    snprintf(replaced, sizeof replaced, "%s", w->ended_for);
+    xpd_run_yields(w, &yields);
     xpd_watch_exit_text(how, sizeof how, w, wait_status);
     w->ready = w->asked = false;
     w->pings_open = w->beat = 0;
@@ -92,6 +113,7 @@ static void on_exit_(xpd_child *child, int wait_status)
         xpd_timer_set(&child->b->loop, &w->restart, w->backoff_ms);
         w->backoff_ms = w->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : w->backoff_ms * 2;
         w->restarts++;
+        child->b->metrics.restarts[why_restarted(w, yields, replaced, how, wait_status)]++;
     }
     xpd_run_worker_died(w, how);
     xpd_dispatch_due(child->b);
@@ -282,14 +304,6 @@ void xpd_workers_quit(xpd_broker *b, bool busy, int64_t delay_ms)
         if (!busy || b->workers[i]->run)
             xpd_worker_quit(b->workers[i], delay_ms);
     }
-}
-
-int64_t xpd_workers_restarts(const xpd_broker *b)
-{
-    int64_t count = 0;
-    for (int i = 0; i < b->worker_count; i++)
-        count += b->workers[i]->restarts;
-    return count;
 }
 
 void xpd_workers_kill(xpd_broker *b)

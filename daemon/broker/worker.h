@@ -38,7 +38,6 @@ void xpd_worker_ask(xpd_worker *worker);
 /* Lets them leave (busy: only those that run a job); SIGKILL when one has not within delay_ms. */
 void xpd_worker_quit(xpd_worker *worker, int64_t delay_ms);
 void xpd_workers_quit(xpd_broker *b, bool busy, int64_t delay_ms);
-int64_t xpd_workers_restarts(const xpd_broker *b);
 void xpd_workers_kill(xpd_broker *b);
 int xpd_workers_ready(const xpd_broker *b); /* how many */
 /* Of a ready worker, else of one that has said hello, else of none (`known` is false). */

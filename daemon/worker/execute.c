@@ -249,6 +249,16 @@ static void picture_maybe(session *s)
 
 /* ---------------------------------------------------------------------------------- stages */
 
+static void note_memory(session *s)
+{
+    xpe_run_stats stats = xpe_run_get_stats(s->run);
+
+    if (stats.bytes_planned > s->final.bytes_planned)
+        s->final.bytes_planned = stats.bytes_planned;
+    if (stats.bytes_peak > s->final.bytes_peak)
+        s->final.bytes_peak = stats.bytes_peak;
+}
+
 /* What the run holds now becomes what the next stage, or the result, takes. */
 static xpe_status collect(session *s, bool refined, xpe_error *err)
 {
@@ -278,6 +288,7 @@ static xpe_status collect(session *s, bool refined, xpe_error *err)
     if (st == XPE_OK) {
         s->final.grid = *grid;
         s->final.modes = modes;
+        note_memory(s);
         xpd_final_take(&s->final, &next);
     }
     xpd_final_release(&next);

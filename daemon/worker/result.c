@@ -229,6 +229,9 @@ static json_t *describe(const xpd_work *work, const xpd_final *final, const xpd_
         (json_int_t) final->grid.rows, (json_int_t) final->grid.cols, "probe_modes", final->modes,
         "object_pixel_m", final->grid.pitch_m, "devices", names, "cpu_threads",
         devices->cpu_threads, "seconds", final->seconds, "seconds_total", xpd_now() - work->began);
+    json_object_set_new(result, "memory",
+                        json_pack("{s:I, s:I}", "planned_bytes", (json_int_t) final->bytes_planned,
+                                  "peak_bytes", (json_int_t) final->bytes_peak));
     if (partial)
         json_object_set_new(result, "partial", json_true());
     return result;
@@ -240,8 +243,8 @@ typedef struct announcement {
     const xpd_devices *devices;
 } announcement;
 
-/* FOLDER/done.json, before the file gets its name: should we or the broker be killed between the rename
- * and the commit, the broker knows by inode, size and time that the job had finished. */
+/* FOLDER/done.json, before the file gets its name: should we or the broker be killed between the
+ * rename and the commit, the broker knows by inode, size and time that the job had finished. */
 static void announce(void *context, const xpe_written *written)
 {
     const announcement *a = context;

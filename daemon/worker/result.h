@@ -20,6 +20,8 @@ typedef struct xpd_final {
     double *data_error; /* [error_count] of all stages; NaN where it was not computed */
     int error_count, error_room;
     double seconds; /* of all iterations */
+    /* of the devices' memory: reckoned with, and taken; of the stage with most */
+    int64_t bytes_planned, bytes_peak;
 } xpd_final;
 
 void xpd_final_release(xpd_final *final);

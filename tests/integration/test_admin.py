@@ -167,7 +167,9 @@ def test_metrics_count_what_happened_and_name_nobody(make_system, scan_file):  #
     answer = daemon.admin.get("/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     found = samples(answer.text)
-    assert found["xptycho_jobs_submitted_total"] == 1
+    assert found['xptycho_jobs_submitted_total{class="normal"}'] == 1 and found['xptycho_jobs_submitted_total{class="live"}'] == 0
+    assert found['xptycho_gpu_memory_bytes{gpu="cpu",kind="reserved"}'] == 0
+    assert found["xptycho_job_memory_ratio_count"] == 1 and 0 < found["xptycho_job_memory_ratio_sum"] < 1.3
     assert found['xptycho_jobs_finished_total{state="succeeded",reason=""}'] == 1
     assert found['xptycho_jobs{state="succeeded"}'] == 1 and found['xptycho_jobs{state="queued"}'] == 0
     assert found["xptycho_iterations_total"] == 3
@@ -179,10 +181,12 @@ def test_metrics_count_what_happened_and_name_nobody(make_system, scan_file):  #
     assert found['xptycho_gpu_healthy{gpu="cpu"}'] == 1
     assert found['xptycho_gpu_memory_bytes{gpu="cpu",kind="total"}'] > 0
     assert found['xptycho_stream_closed_total{reason="end"}'] == 1
-    assert found["xptycho_worker_restarts_total"] == 0 and found["xptycho_event_subscribers"] == 0
+    restarts = {name: value for name, value in found.items() if name.startswith("xptycho_worker_restarts_total{reason=")}
+    assert len(restarts) == 8 and not any(restarts.values()) and found["xptycho_event_subscribers"] == 0
     assert found["xptycho_db_commit_seconds_count"] >= 3, "submitted, started, ended"
     assert found["xptycho_state_disk_free_bytes"] > 0 and found["xptycho_loop_lag_seconds_count"] > 0
-    assert any(name.startswith('xptycho_build_info{version="') and value == 1 for name, value in found.items())
+    build = next(name for name in found if name.startswith('xptycho_build_info{version="'))
+    assert found[build] == 1 and re.search(r',commit="([0-9a-f]{12}|unknown)",', build), build
     for word in (job, "secret", str(ADA), "ada", scan_file):
         assert word not in answer.text, word
 

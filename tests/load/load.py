@@ -186,7 +186,7 @@ def submits(report, long):
             answers = counted["status"].get("201", 0)
             report.tell(f"answers other than 201, {named}", counted["answers"] - answers + counted["failed"] + counted["unanswered"], most=0)
             report.tell(f"jobs there that nobody was told of, or the reverse, {named}",
-                        abs(after["jobs_submitted_total"] - answers), most=0)
+                        abs(sum(v for name, v in after.items() if name.startswith("jobs_submitted_total{")) - answers), most=0)
 
 
 def streams(report, long):
