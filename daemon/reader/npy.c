@@ -63,7 +63,9 @@ static bool take_text(cursor *c, char out[32])
     if (c->p == c->end || (*c->p != '\'' && *c->p != '"'))
         return false;
     quote = *c->p++;
-    while (c->p < c->end && *c->p != quote && *c->p != '\\' && n < 31)
+    /* printable only: a type that is refused stands in the message */
+    while (c->p < c->end && *c->p != quote && *c->p != '\\' && *c->p >= ' ' && *c->p <= '~' &&
+           n < 31)
         out[n++] = *c->p++;
     out[n] = '\0';
     return take(c, quote);

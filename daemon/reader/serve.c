@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CPU_SECONDS_PROBE 60
+#define CPU_SECONDS_PROBE 30
 #define CPU_SECONDS_READ (4 * 3600)
 
 /* Roots out of a message: folders as they are after links, which is how files are compared. */

@@ -114,6 +114,7 @@ def test_paths_that_are_no_scan(shared_daemon, scan_file, tmp_path):
     text.write_text("this is not HDF5\n" * 100)
     whole = pathlib.Path(scan_file).read_bytes()
     cut.write_bytes(whole[:len(whole) // 2])
+    os.utime(cut, (1e9, 1e9))  # else it could be on its way still
     (tmp_path / "empty.h5").write_bytes(b"")
     secret = tmp_path / "gone.h5"
     for path in (secret, folder, fifo, text, cut, tmp_path / "empty.h5", "/dev/zero", "/proc/self/mem"):

@@ -28,6 +28,8 @@ def test_paths_that_lead_to_no_scan(scan_file, tmp_path):
     refused(fifo, "FIFO")
     refused(text, "not an HDF5 file")
     refused(empty, "empty")
+    refused(cut, "truncated", len(whole), len(whole) // 2, "may still be writing", fault="dataset-busy")
+    os.utime(cut, (1e9, 1e9))
     refused(cut, "truncated", len(whole), len(whole) // 2)
     refused("/dev/zero", "not a regular file")
     refused(tmp_path / ("x" * 300), "cannot be opened")

@@ -57,7 +57,7 @@ def main():
         print(f"{len(paths)} of them through the service: {dict(reasons)}")
     total = collections.Counter(counts)
     print(f"soak 21: passed: {len(made)} hostile and {count} damaged files ({total['refused']} refused, {total['accepted']} read, "
-          f"{total['died']} ended the reader), slowest {max(slow, slowest):.1f} s, nothing outside opened by {looked} readers; "
+          f"{total['died']} ended the reader, {total['late']} were ended at the deadline of {hostile_run.LIMIT_S} s), slowest of the others {max(slow, slowest):.1f} s, nothing outside opened by {looked} readers; "
           f"{len(paths)} through the service, which went on")
 
 

@@ -287,38 +287,50 @@ static hid_t open_h5(const char *name, bool locking, reasons *why)
     return file;
 }
 
+/* Seconds since the file was written to. */
+static int64_t age_s(const xpe_h5 *h)
+{
+    int64_t age = (int64_t)time(NULL) - h->identity.mtime_ns / 1000000000;
+
+    return age > 0 ? age : 0;
+}
+
 /* A lock is a writer's that lives.  The mark that a file is open stays when its writer dies, and is
  * all that there is of one that takes no locks (network file systems); it counts as one that lives
  * while the file still changes. */
 static bool has_writer(const xpe_h5 *h, const reasons *r)
 {
-    int64_t age_ns = (int64_t)time(NULL) * 1000000000 - h->identity.mtime_ns;
+    return r->locked || (r->writing && age_s(h) < WRITER_SILENT_S);
+}
 
-    return r->locked || (r->writing && age_ns < (int64_t)WRITER_SILENT_S * 1000000000);
+/* Cut off for good, or not all there yet: copied, or closed by its writer at this moment. */
+static xpe_status explain_truncated(const xpe_h5 *h, const reasons *r, xpe_error *err)
+{
+    unsigned long long is = (unsigned long long)h->identity.bytes, should = 0;
+    const char *eof = strstr(r->first, "stored_eof = ");
+    char header[64] = "";
+
+    if (eof && sscanf(eof, "stored_eof = %llu", &should) == 1)
+        snprintf(header, sizeof header, ", its header says %llu", should);
+    if (age_s(h) < WRITER_SILENT_S)
+        return fail_as(XPE_BUSY, h, err,
+                       "the file is truncated: %llu bytes are there%s; it was written to %lld s "
+                       "ago, so another program may still be writing it",
+                       is, header, (long long)age_s(h));
+    return xpe_h5_fail(h, err, "the file is truncated: %llu bytes are there%s", is, header);
 }
 
 static xpe_status explain_open(const xpe_h5 *h, const reasons *r, xpe_error *err)
 {
-    unsigned long long is = 0, should = 0;
-    const char *eof;
-
-    if (r->truncated) {
-        eof = strstr(r->first, "eof = ");
-        if (eof && sscanf(eof, "eof = %llu, sblock->base_addr = %*u, stored_eof = %llu", &is,
-                          &should) == 2)
-            return xpe_h5_fail(h, err,
-                               "the file is truncated: %llu bytes are there, its header says %llu",
-                               is, should);
-        return xpe_h5_fail(h, err, "the file is truncated: %lld bytes are there",
-                           (long long)h->identity.bytes);
-    }
+    if (r->truncated)
+        return explain_truncated(h, r, err);
     if (has_writer(h, r))
         return fail_as(XPE_BUSY, h, err, "another program has the file open for writing");
     if (r->writing)
         return xpe_h5_fail(h, err,
                            "the file is marked as open for writing and was last written to %lld s "
                            "ago; its writer seems to have died: h5clear -s removes the mark",
-                           (long long)time(NULL) - (long long)(h->identity.mtime_ns / 1000000000));
+                           (long long)age_s(h));
     return xpe_h5_fail(h, err, "the file cannot be opened as HDF5, it may be damaged: %s",
                        r->first[0] ? r->first : "no reason given");
 }
