@@ -6,10 +6,13 @@ state.  Passes when every job is there as it was, what waited or ran comes to it
 the old state was made, and the older program refuses the newer state by a sentence.
 """
 
+import contextlib
 import os
 import pathlib
+import shutil
 import sqlite3
 import subprocess
+import tempfile
 
 import scans
 import soak
@@ -43,9 +46,14 @@ def build(revision, folder):
 
 
 def version_of(database):
-    with sqlite3.connect(database) as db:
-        (version,), = db.execute("SELECT value FROM meta WHERE key = 'schema_version'")
-        assert db.execute("pragma integrity_check").fetchone() == ("ok",)
+    """Of a copy: who opens a database that was left in the middle brings it in order."""
+    with tempfile.TemporaryDirectory() as folder:
+        for file in database.parent.glob(database.name + "*"):
+            if file.name in (database.name, database.name + "-wal"):
+                shutil.copy(file, folder)
+        with contextlib.closing(sqlite3.connect(pathlib.Path(folder) / database.name)) as db:
+            (version,), = db.execute("SELECT value FROM meta WHERE key = 'schema_version'")
+            assert db.execute("pragma integrity_check").fetchone() == ("ok",)
     return int(version)
 
 

@@ -28,6 +28,7 @@ import zmq_client
 MIB = 1 << 20
 WATCHDOG_S = 30
 KEEP_JOBS = 300
+FDS_MARGIN = 8  # connections that the bridge keeps open for the next request
 
 
 class Watchdog(threading.Thread):
@@ -327,6 +328,12 @@ def status_of(pid):
         return None
 
 
+def descriptors(daemon):
+    """Of the broker, of all workers together, of the bridge."""
+    count = lambda pids: sum(status_of(pid)[1] for pid in pids)
+    return count([daemon.process.pid]), count(daemon.pids_of("xptycho-worker")), count(daemon.pids_of("xptycho-zmq"))
+
+
 def zombies_of(pid):
     found = set()
     for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
@@ -419,6 +426,7 @@ def run(folder, duration_s, seed=1, jobs_a_second=3.0, users=8, sample_s=10.0, k
         daemon.start()
         zmq_client.wait_for_bridge(daemon)
         xptychod.wait_until(lambda: len(daemon.pids_of("xptycho-worker")) == 2, "both workers run")
+        before = descriptors(daemon)
         load = Load(daemon, folder, seed, jobs_a_second, users)
         sampler = Sampler(daemon, load, watchdog, folder / "samples.csv")
         due = {what: time.monotonic() + after for what, after in
@@ -452,6 +460,10 @@ def run(folder, duration_s, seed=1, jobs_a_second=3.0, users=8, sample_s=10.0, k
             raise AssertionError(f"{load.wrong[0]}{daemon.log_tail()}")
         sampler.take()
         check(sampler)
+        # Under load they follow the clients; when those are gone, a leak is what is left.
+        xptychod.wait_until(lambda: all(now <= was + FDS_MARGIN for now, was in zip(descriptors(daemon), before)),
+                            f"{before} descriptors again, now {descriptors(daemon)}")
+        sampler.descriptors = before, descriptors(daemon)
         daemon.stop()
         return sampler
     except BaseException:
