@@ -57,14 +57,13 @@ def test_a_file_of_somebody_else_is_not_taken_for_the_result(make_daemon, scan_f
 @pytest.mark.skipif(faults.available() is not None, reason=str(faults.available()))
 def test_the_end_of_a_job_waits_for_its_own_commit(request, tmp_path, scan_file):
     """A short job ends while the commits of its start are on their way still: theirs do not count."""
-    slow = "fsync:1+:delay150:path=queue.db:when={0}:in=xptychod;fdatasync:1+:delay150:path=queue.db:when={0}:in=xptychod"
     daemon = faults.FaultyDaemon(tmp_path / "daemon")
     request.node.daemons = [daemon]
-    daemon.fault = slow.format(daemon.armed)
+    daemon.fault = f"pwrite:1+:delay100:path=queue.db-wal:when={daemon.armed}:in=xptychod"  # a commit is several
     try:
         daemon.start()
         daemon.arm()
-        for _ in range(3):
+        for _ in range(2):
             job = daemon.api.submit({"scan": {"path": scan_file}, "recon": {"iterations": 2}})["id"]
             assert daemon.api.events(job)[-1]["type"] == "end"
             daemon.kill()
