@@ -283,9 +283,8 @@ typedef struct xpe_backend {
                              int64_t frames, bool known, bool alone, int64_t room, xpe_error *err);
     /* Before the first operation.  With work_bytes. */
     void (*set_chunk)(xpe_team *team, int device, int64_t frames);
-    /* Makes what takes device memory and outlives the runs on these devices, before anybody looks at
-     * what is free.  Optional: NULL means that there is no such thing. */
-    xpe_status (*prepare)(const xpe_device_list *devices, xpe_error *err);
+    /* Also makes what takes device memory and outlives the runs on these devices, so that it is gone
+     * when the caller looks at what is free. */
     xpe_status (*open)(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes,
                        xpe_error *err);
     void (*close)(xpe_team *team);

@@ -301,12 +301,6 @@ static xpe_status admit(xpe_run *run, const xpe_device_list *devices, xpe_error 
     XPE_TRY(xpe_new(&bytes_free, (size_t)devices->count, sizeof *bytes_free, err));
     for (int g = 0; g < devices->count; g++)
         XPE_TRY(bytes_free_of(&bytes_free[g], devices->names[g], info, count, err));
-    if (run->backend->prepare && devices->count > 1) {
-        XPE_TRY(run->backend->prepare(devices, err));
-        (void)xpe_devices_list(info, sizeof info / sizeof *info);
-        for (int g = 0; g < devices->count; g++)
-            XPE_TRY(bytes_free_of(&bytes_free[g], devices->names[g], info, count, err));
-    }
     if (run->backend->work_bytes) /* plans transforms, so only on devices that are there */
         XPE_TRY(count_work(run, devices, bytes_free, err));
     XPE_TRY(xpe_plan_admit(run->plan, devices->names, bytes_free, err));
@@ -326,8 +320,8 @@ xpe_status xpe_state_create(xpe_run *run, const xpe_device_list *devices, xpe_er
     XPE_TRY(xpe_plan_build(&run->plan, run->problem->first, run->num_frames, run->n,
                            &run->problem->grid, run->modes_max, run->known, devices->count, err));
     XPE_TRY(xpe_new(&run->shards, (size_t)run->plan->count, sizeof *run->shards, err));
-    XPE_TRY(admit(run, devices, err));
     XPE_TRY(run->backend->open(&run->team, devices, run->n, run->modes_max, err));
+    XPE_TRY(admit(run, devices, err));
     for (int g = 0; run->backend->set_chunk && g < devices->count; g++)
         run->backend->set_chunk(run->team, g, run->shards[g].chunk);
     XPE_TRY(xpe_new(&run->mode, (size_t)run->modes_max, sizeof *run->mode, err));

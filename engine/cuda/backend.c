@@ -179,7 +179,6 @@ const xpe_backend xpe_backend_cuda = {
     .amplitude_bytes = amplitude_bytes,
     .work_bytes = xpe_cuda_work_bytes,
     .set_chunk = xpe_cuda_set_chunk,
-    .prepare = xpe_comm_prepare,
     .open = xpe_cuda_open,
     .close = xpe_cuda_close,
     .wait = xpe_cuda_wait,

@@ -156,92 +156,71 @@ void xpe_comm_forget(void)
     pthread_mutex_unlock(&lock);
 }
 
-static bool shares_a_device(const struct xpe_comm *c, const xpe_device_list *devices)
-{
-    for (int i = 0; i < c->count; i++)
-        for (int g = 0; g < devices->count; g++)
-            if (c->ids[i] == xpe_cuda_number(devices->names[g]))
-                return true;
-    return false;
-}
-
-static bool is_of(const struct xpe_comm *c, const xpe_device_list *devices)
-{
-    for (int g = 0; g < devices->count; g++)
-        if (c->count != devices->count || c->ids[g] != xpe_cuda_number(devices->names[g]))
-            return false;
-    return true;
-}
-
-/* Whether there is a communicator of these devices that nobody uses; others in their way give their memory back. */
-static bool is_prepared(const xpe_device_list *devices)
+/* Others in the way of these devices give their memory back. */
+static void make_way(const xpe_team *team)
 {
     struct xpe_comm **at = &idle;
-    bool found = false;
 
     pthread_mutex_lock(&lock);
     while (*at) {
         struct xpe_comm *c = *at;
-        if (is_of(c, devices)) {
-            found = true;
-        } else if (shares_a_device(c, devices)) {
+        bool shared = false;
+        for (int i = 0; i < c->count; i++)
+            for (int g = 0; g < team->device_count; g++)
+                shared = shared || c->ids[i] == team->devices[g].id;
+        if (shared) {
             *at = c->next;
             comm_destroy(c, false);
-            continue;
+        } else {
+            at = &c->next;
         }
-        at = &c->next;
     }
     pthread_mutex_unlock(&lock);
-    return found;
 }
 
-static bool named_twice(const xpe_device_list *devices)
+/* From every rank to every other one: NCCL makes a connection, with its buffers, when the first byte goes through it. */
+static bool greet(xpe_team *team)
 {
-    for (int g = 0; g < devices->count; g++)
-        for (int h = 0; h < g; h++)
-            if (strcmp(devices->names[g], devices->names[h]) == 0)
-                return true;
-    return false;
+    bool good = true;
+
+    for (int g = 0; g < team->device_count; g++) {
+        xpe_cuda_device *d = &team->devices[g];
+        size_t bytes = (size_t)team->device_count * sizeof *d->greetings;
+        if (!xpe_cuda_use(team, g) || !xpe_cuda_ok(team, g, "cudaMalloc", cudaMalloc((void **)&d->greetings, bytes)))
+            return false;
+        d->moving = true;
+        if (!XPE_CUDA(team, g, cudaMemsetAsync, d->greetings, 0, bytes, d->moves))
+            return false;
+    }
+    if (!nccl_ok(team, 0, "ncclGroupStart", ncclGroupStart()))
+        return false;
+    for (int g = 0; g < team->device_count; g++)
+        for (int h = 0; h < team->device_count && good; h++)
+            good = g == h || (nccl_ok(team, h, "ncclSend", ncclSend(team->devices[h].greetings + h, sizeof(int64_t), ncclInt8, g,
+                                                                    team->comm->ranks[h], team->devices[h].moves)) &&
+                              nccl_ok(team, g, "ncclRecv", ncclRecv(team->devices[g].greetings + h, sizeof(int64_t), ncclInt8, h,
+                                                                    team->comm->ranks[g], team->devices[g].moves)));
+    if (!nccl_ok(team, 0, "ncclGroupEnd", ncclGroupEnd())) /* also after a failure: a group that was begun is ended */
+        good = false;
+    for (int g = 0; g < team->device_count && good; g++)
+        good = xpe_cuda_finish_moves(team, g);
+    return good;
 }
 
-/* NCCL makes a connection, with its buffers, when the first byte goes through it. */
-static xpe_status connect_all(xpe_team *team, xpe_buffer **buffers, xpe_error *err)
+static xpe_status connect_team(xpe_team *team, xpe_error *err)
 {
-    int64_t *back = NULL;
     xpe_status st;
 
-    XPE_TRY(xpe_new(&back, (size_t)team->device_count, sizeof *back, err));
-    for (int g = 0; g < team->device_count; g++)
-        XPE_TRY(xpe_cuda_buffer_create(&buffers[g], team, g, (size_t)team->device_count * sizeof *back, err));
-    XPE_TRY(xpe_cuda_wait(team, err));
-    for (int g = 0; g < team->device_count; g++)
-        for (int h = 0; h < team->device_count; h++)
-            if (g != h)
-                xpe_cuda_copy(team, buffers[g], (size_t)h * sizeof *back, buffers[h], (size_t)h * sizeof *back, sizeof *back);
-    for (int g = 0; g < team->device_count; g++)
-        xpe_cuda_download(team, &back[g], buffers[g], 0, sizeof *back);
-    XPE_TRY(xpe_cuda_wait(team, err));
-done:
-    free(back);
-    return st;
-}
-
-xpe_status xpe_comm_prepare(const xpe_device_list *devices, xpe_error *err)
-{
-    xpe_buffer **buffers = NULL;
-    xpe_team *team = NULL;
-    xpe_status st;
-
-    if (named_twice(devices) || is_prepared(devices))
+    team->comm = comm_take(team);
+    if (team->comm)
         return XPE_OK;
-    XPE_TRY(xpe_new(&buffers, (size_t)devices->count, sizeof *buffers, err));
-    XPE_TRY(xpe_cuda_open(&team, devices, 2, 1, err));
-    XPE_TRY(connect_all(team, buffers, err));
-done:
-    for (int g = 0; buffers && g < devices->count; g++)
-        xpe_cuda_buffer_destroy(buffers[g]);
-    xpe_cuda_close(team);
-    free(buffers);
+    make_way(team);
+    st = comm_create(&team->comm, team, err);
+    if (st == XPE_OK && !greet(team)) {
+        st = team->failure.status;
+        if (err)
+            *err = team->failure;
+    }
     return st;
 }
 
@@ -303,13 +282,6 @@ void xpe_comm_forget(void)
 {
 }
 
-xpe_status xpe_comm_prepare(const xpe_device_list *devices, xpe_error *err)
-{
-    (void)devices;
-    (void)err;
-    return XPE_OK;
-}
-
 #endif
 
 /* Lets distinct GPUs reach each other's memory where the machine allows it; else the runtime goes through the host. */
@@ -340,10 +312,8 @@ xpe_status xpe_comm_open(xpe_team *team, xpe_error *err)
     if (team->device_count < 2)
         return XPE_OK;
 #ifdef XPE_WITH_NCCL
-    if (distinct(team)) {
-        team->comm = comm_take(team);
-        return team->comm ? XPE_OK : comm_create(&team->comm, team, err);
-    }
+    if (distinct(team))
+        return connect_team(team, err);
 #endif
     for (int g = 0; g < team->device_count; g++)
         if (!open_peers(team, g)) {

@@ -170,7 +170,7 @@ static bool receive(xpe_team *team, int device)
     return true;
 }
 
-static bool finish_moves(xpe_team *team, int device)
+bool xpe_cuda_finish_moves(xpe_team *team, int device)
 {
     xpe_cuda_device *d = &team->devices[device];
 
@@ -190,7 +190,7 @@ static void settle_device(xpe_team *team, int device)
     d->arrival_count = 0; /* nobody waits for them any more */
     for (int i = 0; i < 2 && d->moving && d->moved && !team->hung; i++) {
         team->failed = false;
-        (void)finish_moves(team, device);
+        (void)xpe_cuda_finish_moves(team, device);
     }
     for (int i = 0; i < 2 && d->busy && d->end && !team->hung; i++) {
         team->failed = false;
@@ -533,6 +533,8 @@ static void device_release(xpe_team *team, int g)
     xpe_cuda_free(team, g, d->twiddle, (size_t)team->n * sizeof(xpe_c32));
     xpe_cuda_free(team, g, d->raw, d->slab_bytes);
     xpe_cuda_free(team, g, d->stage, XPE_STAGE_BYTES);
+    if (d->greetings)
+        (void)cudaFree(d->greetings);
     for (int i = 0; i < 2; i++) {
         if (d->slab[i])
             (void)cudaFreeHost(d->slab[i]);

@@ -143,6 +143,7 @@ typedef struct xpe_cuda_device {
     xpe_arrival *arrivals;
     int arrival_count, arrival_room;
     char *stage; /* XPE_STAGE_BYTES */
+    int64_t *greetings; /* [devices]: the first bytes between two devices; a team that connects them */
 
     int64_t frames; /* of a chunk; 0: not known yet */
     xpe_c32 *field[2]; /* [modes][frames][n][n]; the second only for an estimated probe */
@@ -182,6 +183,7 @@ bool xpe_cuda_use(xpe_team *team, int device);
 void xpe_cuda_enqueue(xpe_team *team, int device, const xpe_cuda_op *op);
 /* Until everything enqueued on the device's `stream` is done, its arrivals included. */
 bool xpe_cuda_finish(xpe_team *team, int device);
+bool xpe_cuda_finish_moves(xpe_team *team, int device); /* the same of `moves` */
 /* Lets what is enqueued come to its end whatever has failed before, because memory it uses is about to be freed. */
 void xpe_cuda_settle(xpe_team *team);
 int xpe_cuda_number(const char *name); /* of "cuda:N", or -1 */
@@ -233,11 +235,9 @@ void xpe_cuda_sums_clear(xpe_team *team, int device, xpe_sums *sums);
 
 /* --------------------------------------------------------------------------------- comm.c */
 
-/* Finds out how the devices of a team reach each other. */
+/* Finds out how the devices of a team reach each other; lets NCCL take all the memory that it is going to take. */
 xpe_status xpe_comm_open(xpe_team *team, xpe_error *err);
 void xpe_comm_close(xpe_team *team);
-/* Connects the devices, where they are distinct, and lets NCCL take all the memory that it is going to take. */
-xpe_status xpe_comm_prepare(const xpe_device_list *devices, xpe_error *err);
 void xpe_comm_forget(void);
 bool xpe_comm_good(xpe_team *team); /* false, with the team failed, when a communicator has */
 /* Makes the transfers at the heads of all lists. */

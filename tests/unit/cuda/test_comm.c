@@ -172,7 +172,7 @@ static void buffers_of_nccl_are_gone_before_a_run_is_admitted(void **state)
             xpe_run_destroy(run);
         } else {
             assert_int_equal(xpe_run_create(&run, problem, &stage, &devices, &err), XPE_NO_DEVICE_MEMORY);
-            assert_int_equal(err.bytes_free, (58 << 20) - made - connected);
+            assert_in_range(err.bytes_free, (58 << 20) - made - connected - 4096, (58 << 20) - made - connected);
             assert_true(err.bytes_needed > err.bytes_free);
         }
         xpe_problem_destroy(problem);
