@@ -308,7 +308,7 @@ static void write_http(page *p, const xpd_broker *b)
 
 static void write_service(page *p, xpd_broker *b)
 {
-    char version[64], build[300], text[400];
+    char version[64], build[300], text[500];
 
     family(p, "loop_lag_seconds", "histogram",
            "How long the event loop was away from waiting, each time.");
