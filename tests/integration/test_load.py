@@ -111,3 +111,28 @@ def test_the_head_of_a_request_has_a_deadline(make_daemon):
             except ConnectionError:
                 break
     assert time.monotonic() - begin > 9 and dropped(daemon, "deadline") == 1
+
+
+def test_many_readers_of_one_job_get_the_same_in_each_form(make_daemon, slow_scan_file):
+    daemon = make_daemon()
+    job = daemon.unix.submit({"scan": {"path": slow_scan_file}, "recon": {"iterations": 100000}})["id"]
+
+    def sse(_):
+        return daemon.unix.events(job, accept="text/event-stream")
+
+    def lines(_):
+        return daemon.unix.events(job)
+
+    def text(_):
+        return daemon.unix.get(f"/v1/jobs/{job}/events", Accept="text/plain").text
+
+    with concurrent.futures.ThreadPoolExecutor(30) as pool:
+        found = {form: [pool.submit(form, i) for i in range(10)] for form in (sse, lines, text)}
+        xptychod.wait_until(lambda: "subscribers 30\n" in daemon.admin.get("/metrics").text, "everybody listens")
+        daemon.unix.wait_for_iteration(job, 60)
+        assert daemon.unix.post(f"/v1/jobs/{job}/cancel").status == 202
+        every = {form: [future.result() for future in futures] for form, futures in found.items()}
+    events = every[lines][0]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1)) and events[-1]["type"] == "end"
+    assert all(other == events for other in every[sse] + every[lines])
+    assert every[text][0].count("\niter") >= 60 and set(every[text]) == {every[text][0]}
