@@ -12,13 +12,25 @@
 typedef struct header_counts {
     int hosts, lengths, encodings, authorizations;
     const char *encoding;
+    bool folded;
 } header_counts;
+
+/* Whether a header goes on in the next line.  The library appends such a line to the *name*, which
+ * it moves for that ("Transfer-Encoding: identity", " chunked" becomes Transfer-Encodingchunked):
+ * the length of the body that it sees is then another than a proxy's.  What was not moved lies as it
+ * came, name, colon, spaces, value. */
+static bool is_folded(const char *name, const char *value)
+{
+    uintptr_t begin = (uintptr_t)name + strlen(name) + 1, at = (uintptr_t)value;
+    return value && (at < begin || at - begin > XPP_BODY_MAX);
+}
 
 static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *name,
                                     const char *value)
 {
     header_counts *n = context;
     (void)kind;
+    n->folded = n->folded || is_folded(name, value);
     if (strcasecmp(name, "Host") == 0)
         n->hosts++;
     else if (strcasecmp(name, "Content-Length") == 0)
@@ -34,8 +46,10 @@ static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, cons
 
 bool xpd_guard_framing(struct MHD_Connection *c, const char *version, xpd_error *err)
 {
-    header_counts n = {0, 0, 0, 0, NULL};
+    header_counts n = {0, 0, 0, 0, NULL, false};
     MHD_get_connection_values(c, MHD_HEADER_KIND, count_header, &n);
+    if (n.folded)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "a header goes on in the next line");
     if (n.lengths + n.encodings > 1 || (n.encoding && strcasecmp(n.encoding, "chunked") != 0))
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "the length of the body is ambiguous");
     if (n.hosts > 1 || (n.hosts == 0 && strcmp(version, "HTTP/1.0") != 0))

@@ -5,9 +5,11 @@ import pathlib
 import socket
 import subprocess
 import time
+import uuid
 
 import pytest
 
+import conformance
 import xptychod
 from system_daemon import SystemDaemon
 
@@ -165,6 +167,25 @@ def test_only_root_and_the_service_may_use_the_admin_socket(shop):
     done = subprocess.run(["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-X", "POST", "--unix-socket", path, "http://localhost/admin/drain"],
                           user=65534, group=65534, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "403"
+
+
+# ------------------------------------------------------------------------------------ odd HTTP
+
+
+def test_bent_requests_get_one_answer_each_and_hide_no_other(shop):
+    """The short form of reliability test 15; behind proxies: test_proxy.py."""
+    host, tag = shop.ready["http"].removeprefix("http://"), uuid.uuid4().hex[:8]
+    address, _, port = host.rpartition(":")
+    connect = lambda: socket.create_connection((address, int(port)))  # noqa: E731
+    wrong = [conformance.judge(case, conformance.exchange(connect(), case.data, case.closes, 5))
+             for case in conformance.whole_set(host, shop.secrets["ada"], tag)]
+    assert not any(wrong), "\n".join(filter(None, wrong))
+    for case in conformance.mutated(host, shop.secrets["ada"], tag, 150, 15):
+        found = conformance.statuses_of(conformance.exchange(connect(), case.data, case.closes, 5, 0.2))
+        assert not [status for status in found if status >= 500 and status != 505], (case.data, found)
+    shop.api_of("ada").get(f"/v1/seen-{tag}")
+    assert f"/v1/seen-{tag}" in shop.log_text(), "a request that reaches the router is in the log"
+    assert f"{conformance.HIDDEN}-{tag}" not in shop.log_text()
 
 
 # ------------------------------------------------------------------------------------- how much
