@@ -128,26 +128,30 @@ static bool add_entries(cli_table *table, const json_t *entries)
 
     for (i = 0; ok && i < json_array_size(entries); i++) {
         const json_t *e = json_array_get(entries, i);
-        char position[32], priority[32];
+        char position[32], priority[32], starts[64] = "-";
+        const char *at = cli_member(json_object_get(e, "pending"), "estimated_start");
 
+        if (at[0])
+            cli_time(starts, sizeof(starts), at);
         number(position, sizeof(position), json_object_get(e, "position"), "");
         number(priority, sizeof(priority), json_object_get(e, "priority"), "");
         ok = cli_table_add(
             table, (const char *const[]){position, cli_member(e, "id"), cli_member(e, "state"),
                                          priority, cli_member(e, "user"), cli_member(e, "name"),
-                                         cli_member(e, "waits_for")});
+                                         starts, cli_member(e, "waits_for")});
     }
     return ok;
 }
 
 static int put_queue(const json_t *queue)
 {
-    static const char *const heads[] = {"#",    "ID",   "STATE",    "PRIORITY",
-                                        "USER", "NAME", "WAITS FOR"};
-    cli_table table = {.heads = heads, .align = "rllrlll", .columns = 7};
+    static const char *const heads[] = {"#",    "ID",   "STATE",         "PRIORITY",
+                                        "USER", "NAME", "STARTS BEFORE", "WAITS FOR"};
+    cli_table table = {.heads = heads, .align = "rllrllll", .columns = 8};
     long long hidden = json_integer_value(json_object_get(queue, "hidden"));
     bool ok = add_entries(&table, json_object_get(queue, "running")) &&
-              add_entries(&table, json_object_get(queue, "queued"));
+              add_entries(&table, json_object_get(queue, "queued")) &&
+              add_entries(&table, json_object_get(queue, "held"));
 
     if (ok)
         cli_table_print(stdout, &table);

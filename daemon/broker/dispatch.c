@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STALE_MS 1000 /* age and estimates move by themselves */
+#define STALE_MS 1000      /* age and estimates move by themselves */
 #define CLOCK_JUMP_MS 2000 /* less is adjusted, not set */
 
 void xpd_dispatch_due(xpd_broker *b)
@@ -197,8 +197,8 @@ static bool run_scheduler(xpd_broker *b, xpd_sched *s, bool explain)
     return ok;
 }
 
-/* Times of jobs are those of the wall clock, since they outlive the service.  When somebody sets it,
- * those of jobs that have not ended follow, or an hour would count as waited or run. */
+/* Times of jobs are those of the wall clock, since they outlive the service.  When somebody sets
+ * it, those of jobs that have not ended follow, or an hour would count as waited or run. */
 void xpd_clock_follow(xpd_broker *b)
 {
     int64_t clock_ms = xpd_wall_ms() - xpd_now_ms(), jump = clock_ms - b->clock_ms;
@@ -359,11 +359,26 @@ static bool waits_for_file(const xpd_job *job)
     return job->retry_ms > xpd_now_ms() && strcmp(job->reason, "dataset-busy") == 0;
 }
 
+static void say_memory(char *out, size_t size, const xpd_broker *b, const xpd_job *job)
+{
+    char memory[200], bytes[32];
+    int64_t strangers;
+
+    xpd_memory_short(b, job, xpd_workers_for(b, job), memory, sizeof memory, &strangers);
+    if (job->waiting.pending == XPD_PENDING_MEMORY)
+        snprintf(out, size, "%s; jobs that run hold it, and give it back when they end", memory);
+    else if (job->retry_ms > xpd_now_ms())
+        snprintf(out, size, "more memory than its worker found free; it tries again soon");
+    else if (strangers > 0)
+        snprintf(out, size, "%s; processes that are not of this service hold %s", memory,
+                 xpd_bytes_text(bytes, strangers));
+    else
+        snprintf(out, size, "%s", memory);
+}
+
 /* Of a noun: "waits for ...". */
 static void sentence(char *out, size_t size, const xpd_broker *b, const xpd_job *job)
 {
-    char memory[256];
-
     if (b->draining || b->stopping) {
         snprintf(out, size, "the end of the drain: an administrator lets no job start for now");
         return;
@@ -401,13 +416,8 @@ static void sentence(char *out, size_t size, const xpd_broker *b, const xpd_job 
                  job->user, (long long)b->config.sets_user_max);
         break;
     case XPD_PENDING_MEMORY:
-        xpd_memory_short(b, job, xpd_workers_for(b, job), memory, sizeof memory);
-        snprintf(out, size, "%s; jobs that run hold it and give it back", memory);
-        break;
     case XPD_PENDING_FOREIGN:
-        xpd_memory_short(b, job, xpd_workers_for(b, job), memory, sizeof memory);
-        snprintf(out, size, "%s%s", memory,
-                 job->retry_ms > xpd_now_ms() ? ", as its worker found; it tries again soon" : "");
+        say_memory(out, size, b, job);
         break;
     case XPD_PENDING_WORKER:
         snprintf(out, size, "%s",
@@ -435,7 +445,8 @@ json_t *xpd_dispatch_pending(xpd_broker *b, const xpd_job *job)
 
     if (job->state == XPD_JOB_HELD)
         return json_pack("{s:n, s:s, s:s, s:n, s:[], s:i}", "position", "reason", "held", "detail",
-                         "its release", "estimated_start", "blocked_by", "blocked_by_hidden", 0);
+                         "its release, by xptycho release", "estimated_start", "blocked_by",
+                         "blocked_by_hidden", 0);
     if (job->state != XPD_JOB_QUEUED)
         return NULL;
     xpd_dispatch_refresh(b);

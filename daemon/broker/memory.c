@@ -148,23 +148,24 @@ int xpd_memory_pools(const xpd_broker *b, xpd_sched_pool pools[XPD_POOLS_MAX])
 
 /* ------------------------------------------------------------------------------------- reasons */
 
-static void say(char *text, size_t size, const char *where, int64_t need, int64_t free,
-                int64_t strangers)
+typedef struct shortage {
+    char text[200];
+    int64_t strangers; /* bytes that processes hold which are not of this service */
+} shortage;
+
+static void say(shortage *out, const char *where, int64_t need, int64_t free)
 {
-    char a[32], b[32], c[32];
-    int at = snprintf(text, size, "%s: %s needed, %s free", where, xpd_bytes_text(a, need),
-                      xpd_bytes_text(b, free));
-    if (strangers > need / 100 && at > 0 && (size_t)at < size)
-        snprintf(text + at, size - (size_t)at, "; processes that are not of this service hold %s",
-                 xpd_bytes_text(c, strangers));
+    char a[32], b[32];
+    snprintf(out->text, sizeof out->text, "%s: %s needed, %s free", where, xpd_bytes_text(a, need),
+             xpd_bytes_text(b, free));
 }
 
 /* What is missing for the job on the worker, of the host's memory and of the devices'; 0 = nothing.
  */
-static int64_t missing_of_host(const xpd_worker *w, const xpd_job *job, char *text, size_t size)
+static int64_t missing_of_host(const xpd_worker *w, const xpd_job *job, shortage *out)
 {
     const xpd_broker *b = w->child.b;
-    int64_t strangers, free = host_free(b, &strangers), need = host_need(w, job);
+    int64_t free = host_free(b, &out->strangers), need = host_need(w, job);
 
     if (free == XPD_NEVER)
         return 0;
@@ -172,11 +173,11 @@ static int64_t missing_of_host(const xpd_worker *w, const xpd_job *job, char *te
         free += need; /* it is counted among those that run already */
     if (need <= free)
         return 0;
-    say(text, size, "memory of this machine", need, free, strangers);
+    say(out, "memory of this machine", need, free);
     return need - free;
 }
 
-static int64_t missing_of_devices(const xpd_worker *w, const xpd_job *job, char *text, size_t size)
+static int64_t missing_of_devices(const xpd_worker *w, const xpd_job *job, shortage *out)
 {
     const xpe_device_info *d;
     int64_t free = device_free(w, &d);
@@ -184,36 +185,41 @@ static int64_t missing_of_devices(const xpd_worker *w, const xpd_job *job, char 
 
     if (xpd_memory_pool(w) == XPD_POOL_HOST || free == XPD_NEVER || job->needs.device <= free)
         return 0;
-    const xpd_job *other = xpd_run_job(w);
-    int64_t ours = other && other != job ? other->needs.device : 0;
     snprintf(where, sizeof where, "memory of '%s'", d->name);
-    say(text, size, where, job->needs.device, free, d->bytes_total - free - ours);
+    const xpd_job *other = xpd_run_job(w);
+    out->strangers = d->bytes_total - free - (other && other != job ? other->needs.device : 0);
+    say(out, where, job->needs.device, free);
     return job->needs.device - free;
 }
 
 bool xpd_memory_now(const xpd_worker *w, const xpd_job *job, bool host, char *text, size_t size)
 {
-    *text = '\0';
-    return (!host || missing_of_host(w, job, text, size) == 0) &&
-           missing_of_devices(w, job, text, size) == 0;
+    shortage found = {.strangers = 0};
+    bool enough =
+        (!host || missing_of_host(w, job, &found) == 0) && missing_of_devices(w, job, &found) == 0;
+
+    snprintf(text, size, "%s", found.text);
+    return enough;
 }
 
 void xpd_memory_short(const xpd_broker *b, const xpd_job *job, uint64_t workers, char *text,
-                      size_t size)
+                      size_t size, int64_t *strangers)
 {
     int64_t least = INT64_MAX;
-    char found[200] = "";
+    shortage found = {.strangers = 0};
 
+    *strangers = 0;
     snprintf(text, size, "memory");
     for (int i = 0; i < b->worker_count; i++) {
         if (!(workers >> i & 1))
             continue;
-        int64_t bytes = missing_of_host(b->workers[i], job, found, sizeof found);
+        int64_t bytes = missing_of_host(b->workers[i], job, &found);
         if (bytes == 0)
-            bytes = missing_of_devices(b->workers[i], job, found, sizeof found);
+            bytes = missing_of_devices(b->workers[i], job, &found);
         if (bytes > 0 && bytes < least) {
             least = bytes;
-            snprintf(text, size, "%s", found);
+            *strangers = found.strangers;
+            snprintf(text, size, "%s", found.text);
         }
     }
 }

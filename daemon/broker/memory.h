@@ -25,8 +25,9 @@ int xpd_memory_pool(const struct xpd_worker *worker);
  * with `host` that of the host; text says what is short and who has it. */
 bool xpd_memory_now(const struct xpd_worker *worker, const xpd_job *job, bool host, char *text,
                     size_t size);
-/* The same for a job that waits: what is short on the worker of those where the least is. */
+/* The same for a job that waits: what is short on the worker of those where the least is, and how
+ * much processes hold that are not of this service. */
 void xpd_memory_short(const xpd_broker *b, const xpd_job *job, uint64_t workers, char *text,
-                      size_t size);
+                      size_t size, int64_t *strangers);
 
 #endif

@@ -257,6 +257,9 @@ static void look(xpd_submission *s)
     xpd_error err = XPD_ERROR_INIT;
 
     xpd_timer_cancel(&s->patience);
+    for (int i = 0; i < s->b->worker_count; i++)
+        xpd_worker_ask(
+            s->b->workers[i]); /* the memory of now, by the time that the reader is back */
     if (!xpd_devices_choose(&s->choice, xpd_workers_devices(s->b), s->decoded, &err)) {
         finish_error(s, &err);
         return;
