@@ -24,15 +24,16 @@ static void stats(const xpe_team *team, xpe_run_stats *out)
     out->bytes_pinned = team->bytes_pinned;
     out->bytes_moved = team->bytes_moved;
     out->transforms = team->transforms;
-    out->seconds_busy = team->seconds_busy; /* transforms are fused and have no time of their own; a profiler names kernels */
+    out->seconds_busy = team->seconds_busy; /* transforms are fused and have no time of their own; a
+                                               profiler names kernels */
 }
 
 /* ------------------------------------------------------------------------------- devices */
 
 #define CHECK_VALUE 0x5ca7
 
-/* Whether this build's kernels run on the current device; asked once a process, because it takes a stream and, on
- * the first call, the context of the device. */
+/* Whether this build's kernels run on the current device; asked once a process, because it takes a
+ * stream and, on the first call, the context of the device. */
 static cudaError_t run_check(void)
 {
     k_check_args args = {NULL, CHECK_VALUE};
@@ -54,7 +55,8 @@ static cudaError_t run_check(void)
         rc = cudaMemcpyAsync(host, args.out, sizeof *host, cudaMemcpyDeviceToHost, stream);
     if (rc == cudaSuccess)
         rc = cudaEventRecord(event, stream);
-    while (rc == cudaSuccess && (rc = cudaEventQuery(event)) == cudaErrorNotReady && xpe_cuda_clock() - begin < xpe_cuda_patience_s) {
+    while (rc == cudaSuccess && (rc = cudaEventQuery(event)) == cudaErrorNotReady &&
+           xpe_cuda_clock() - begin < xpe_cuda_patience_s) {
         (void)cudaGetLastError();
         rc = cudaSuccess;
     }
@@ -74,8 +76,8 @@ static cudaError_t run_check(void)
 #define DEVICES_MAX 64
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool checked[DEVICES_MAX];                /* under lock */
-static cudaError_t check_result[DEVICES_MAX];    /* under lock */
+static bool checked[DEVICES_MAX];             /* under lock */
+static cudaError_t check_result[DEVICES_MAX]; /* under lock */
 
 static cudaError_t check_once(int id)
 {
@@ -103,7 +105,8 @@ static void describe(xpe_device_info *out, int id)
     if (rc == cudaSuccess)
         rc = cudaGetDeviceProperties(&prop, id);
     if (rc == cudaSuccess)
-        snprintf(out->model, sizeof out->model, "%.64s, compute capability %d.%d", prop.name, prop.major, prop.minor);
+        snprintf(out->model, sizeof out->model, "%.64s, compute capability %d.%d", prop.name,
+                 prop.major, prop.minor);
     if (rc == cudaSuccess)
         rc = check_once(id);
     if (rc == cudaSuccess)
@@ -111,7 +114,8 @@ static void describe(xpe_device_info *out, int id)
     out->bytes_free = (int64_t)bytes_free;
     out->bytes_total = (int64_t)bytes_total;
     if (rc != cudaSuccess)
-        snprintf(out->absent, sizeof out->absent, "no kernel of this build runs there: %.100s", cudaGetErrorString(rc));
+        snprintf(out->absent, sizeof out->absent, "no kernel of this build runs there: %.100s",
+                 cudaGetErrorString(rc));
     (void)cudaGetLastError();
 }
 
@@ -121,12 +125,14 @@ static void absent(xpe_device_info *out, const char *name, cudaError_t rc)
     (void)cudaGetLastError();
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "%s", name);
-    if (rc == cudaErrorInsufficientDriver) /* also what the runtime says where there is no driver at all */
-        snprintf(out->absent, sizeof out->absent, "no NVIDIA driver, or one older than CUDA %d.%d", CUDART_VERSION / 1000,
-                 CUDART_VERSION % 1000 / 10);
+    if (rc == cudaErrorInsufficientDriver) /* also what the runtime says where there is no driver at
+                                              all */
+        snprintf(out->absent, sizeof out->absent, "no NVIDIA driver, or one older than CUDA %d.%d",
+                 CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
     else
         snprintf(out->absent, sizeof out->absent, "%.120s",
-                 rc == cudaSuccess || rc == cudaErrorNoDevice ? "this machine has no CUDA device" : cudaGetErrorString(rc));
+                 rc == cudaSuccess || rc == cudaErrorNoDevice ? "this machine has no CUDA device"
+                                                              : cudaGetErrorString(rc));
 }
 
 static size_t list(xpe_device_info *out, size_t max)
@@ -153,7 +159,8 @@ static void look(xpe_device_info *out, const char *name)
         absent(out, name, rc);
     } else if (id < 0 || id >= count) {
         absent(out, name, cudaErrorNoDevice);
-        snprintf(out->absent, sizeof out->absent, "there is no device of this number; the last one is cuda:%d", count - 1);
+        snprintf(out->absent, sizeof out->absent,
+                 "there is no device of this number; the last one is cuda:%d", count - 1);
     } else {
         describe(out, id);
     }
@@ -163,7 +170,8 @@ static void memory(xpe_device_info *device)
 {
     size_t bytes_free = 0, bytes_total = 0;
 
-    if (cudaSetDevice(xpe_cuda_number(device->name)) == cudaSuccess && cudaMemGetInfo(&bytes_free, &bytes_total) == cudaSuccess) {
+    if (cudaSetDevice(xpe_cuda_number(device->name)) == cudaSuccess &&
+        cudaMemGetInfo(&bytes_free, &bytes_total) == cudaSuccess) {
         device->bytes_free = (int64_t)bytes_free;
         device->bytes_total = (int64_t)bytes_total;
     }

@@ -21,9 +21,11 @@ static xpe_status no_memory(xpe_team *team, int device, size_t bytes, xpe_error 
     if (cudaMemGetInfo(&bytes_free, &bytes_total) != cudaSuccess)
         (void)cudaGetLastError();
     (void)xpe_fail(err, XPE_NO_DEVICE_MEMORY, "/devices",
-                   "device '%s' has no %.1f MiB more: the run has %.1f MiB on its devices, %.1f of %.1f MiB are free; fewer "
+                   "device '%s' has no %.1f MiB more: the run has %.1f MiB on its devices, %.1f of "
+                   "%.1f MiB are free; fewer "
                    "probe modes, smaller frames or more devices would fit",
-                   name, (double)bytes / MIB, (double)team->bytes_now / MIB, (double)bytes_free / MIB, (double)bytes_total / MIB);
+                   name, (double)bytes / MIB, (double)team->bytes_now / MIB,
+                   (double)bytes_free / MIB, (double)bytes_total / MIB);
     if (err) {
         snprintf(err->device, sizeof err->device, "%s", name);
         err->bytes_needed = (int64_t)bytes;
@@ -47,7 +49,8 @@ xpe_status xpe_cuda_alloc(void *out, xpe_team *team, int device, size_t bytes, x
         goto failed;
     team->devices[device].busy = true;
     team->devices[device].ends_arrived = false;
-    if (!XPE_CUDA(team, device, cudaMemsetAsync, data, 0, bytes ? bytes : 1, team->devices[device].stream)) {
+    if (!XPE_CUDA(team, device, cudaMemsetAsync, data, 0, bytes ? bytes : 1,
+                  team->devices[device].stream)) {
         (void)cudaFree(data);
         goto failed;
     }
@@ -73,7 +76,8 @@ void xpe_cuda_free(xpe_team *team, int device, void *data, size_t bytes)
     team->bytes_now -= (int64_t)bytes;
 }
 
-xpe_status xpe_cuda_buffer_create(xpe_buffer **out, xpe_team *team, int device, size_t bytes, xpe_error *err)
+xpe_status xpe_cuda_buffer_create(xpe_buffer **out, xpe_team *team, int device, size_t bytes,
+                                  xpe_error *err)
 {
     xpe_buffer *buffer = NULL;
     xpe_status st;
@@ -103,10 +107,12 @@ void xpe_cuda_buffer_destroy(xpe_buffer *buffer)
 
 static size_t sum_bytes(const xpe_sums_desc *d, int array)
 {
-    return (size_t)(d->modes * d->rows * d->cols * (array == XPE_SUM_REAL ? 1 : 2)) * sizeof(int64_t);
+    return (size_t)(d->modes * d->rows * d->cols * (array == XPE_SUM_REAL ? 1 : 2)) *
+           sizeof(int64_t);
 }
 
-xpe_status xpe_cuda_sums_create(xpe_sums **out, xpe_team *team, int device, const xpe_sums_desc *desc, xpe_error *err)
+xpe_status xpe_cuda_sums_create(xpe_sums **out, xpe_team *team, int device,
+                                const xpe_sums_desc *desc, xpe_error *err)
 {
     const bool wanted[3] = {desc->complex_a, desc->complex_b, desc->real};
     xpe_sums *sums = NULL;
@@ -121,7 +127,8 @@ xpe_status xpe_cuda_sums_create(xpe_sums **out, xpe_team *team, int device, cons
     for (int i = 0; i < 3; i++)
         if (wanted[i])
             XPE_TRY(xpe_cuda_alloc(&sums->array[i], team, device, sum_bytes(desc, i), err));
-    /* sums of probe-sized arrays are wanted where the probe is estimated: step 4 has two fields in work */
+    /* sums of probe-sized arrays are wanted where the probe is estimated: step 4 has two fields in
+     * work */
     XPE_TRY(xpe_cuda_work(team, device, desc->block, desc->first ? 1 : 2, err));
     *out = sums;
     sums = NULL;
@@ -144,7 +151,8 @@ static void zero_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t 
     void *at = op->args.zero.at[index];
 
     if (at)
-        (void)XPE_CUDA(team, device, cudaMemsetAsync, at, 0, op->args.zero.bytes[index], team->devices[device].stream);
+        (void)XPE_CUDA(team, device, cudaMemsetAsync, at, 0, op->args.zero.bytes[index],
+                       team->devices[device].stream);
 }
 
 void xpe_cuda_sums_clear(xpe_team *team, int device, xpe_sums *sums)
@@ -172,14 +180,15 @@ void xpe_cuda_zero(xpe_team *team, xpe_buffer *buffer)
 /* Enough to fill a device (XPE_FIELD_PIXELS), by a rule of the frame side alone. */
 int64_t xpe_cuda_frames(int64_t n)
 {
-    int64_t frames = XPE_FIELD_PIXELS / (n * n), most = xpe_cuda_own(n) ? XPE_FIELD_PIXELS : XPE_PLAN_FRAMES;
+    int64_t frames = XPE_FIELD_PIXELS / (n * n),
+            most = xpe_cuda_own(n) ? XPE_FIELD_PIXELS : XPE_PLAN_FRAMES;
 
     return frames < 1 ? 1 : (frames < most ? frames : most);
 }
 
-/* Frames that fields have room for.  Our own transforms work on those that exist, and on fewer where memory is short,
- * since a frame's bits are its own.  cuFFT's plans always have the same number: it may treat another one by other kernels,
- * and bits would depend on what is free. */
+/* Frames that fields have room for.  Our own transforms work on those that exist, and on fewer
+ * where memory is short, since a frame's bits are its own.  cuFFT's plans always have the same
+ * number: it may treat another one by other kernels, and bits would depend on what is free. */
 static int64_t field_frames(int64_t n, int64_t block, int64_t frame_bytes, int64_t room)
 {
     int64_t frames = xpe_cuda_frames(n);
@@ -226,10 +235,11 @@ done:
     return st;
 }
 
-xpe_status xpe_cuda_work_bytes(xpe_work *out, const char *name, int64_t n, int modes, int64_t frames, bool known, bool alone,
-                               int64_t room, xpe_error *err)
+xpe_status xpe_cuda_work_bytes(xpe_work *out, const char *name, int64_t n, int modes,
+                               int64_t frames, bool known, bool alone, int64_t room, xpe_error *err)
 {
-    int64_t frame = n * n * (int64_t)sizeof(xpe_c32) * modes * (known ? 1 : 2) + xpe_cuda_segments(n) * 16;
+    int64_t frame =
+        n * n * (int64_t)sizeof(xpe_c32) * modes * (known ? 1 : 2) + xpe_cuda_segments(n) * 16;
     int64_t rest = (int64_t)xpe_cuda_slab_bytes(n) + (alone ? 0 : (int64_t)XPE_STAGE_BYTES);
     size_t area = 0;
     xpe_status st = XPE_OK;
@@ -281,13 +291,15 @@ void xpe_cuda_slab_sent(xpe_team *team, int device)
 static void upload_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
 {
     xpe_cuda_device *d = &team->devices[device];
-    size_t at = (size_t)index * d->slab_bytes, left = op->args.copy.bytes - at, bytes = left < d->slab_bytes ? left : d->slab_bytes;
+    size_t at = (size_t)index * d->slab_bytes, left = op->args.copy.bytes - at,
+           bytes = left < d->slab_bytes ? left : d->slab_bytes;
     char *slab = xpe_cuda_slab_take(team, device);
 
     if (!slab)
         return;
     memcpy(slab, op->args.copy.host + at, bytes);
-    if (XPE_CUDA(team, device, cudaMemcpyAsync, op->args.copy.device + at, slab, bytes, cudaMemcpyHostToDevice, d->stream))
+    if (XPE_CUDA(team, device, cudaMemcpyAsync, op->args.copy.device + at, slab, bytes,
+                 cudaMemcpyHostToDevice, d->stream))
         xpe_cuda_slab_sent(team, device);
 }
 
@@ -310,7 +322,8 @@ static bool note_arrival(xpe_team *team, xpe_cuda_device *d, char *to, size_t by
         int room = d->arrival_room ? 2 * d->arrival_room : 16;
         xpe_arrival *arrivals = realloc(d->arrivals, (size_t)room * sizeof *arrivals);
         if (!arrivals) {
-            xpe_cuda_fail(team, XPE_NO_MEMORY, "host memory is exhausted while data was read from '%s'", d->name);
+            xpe_cuda_fail(team, XPE_NO_MEMORY,
+                          "host memory is exhausted while data was read from '%s'", d->name);
             return false;
         }
         d->arrivals = arrivals;
@@ -332,19 +345,22 @@ void xpe_cuda_deliver(xpe_cuda_device *d)
 static void download_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
 {
     xpe_cuda_device *d = &team->devices[device];
-    size_t at = (size_t)index * XPE_DOWN_BYTES, left = op->args.copy.bytes - at, bytes = left < XPE_DOWN_BYTES ? left : XPE_DOWN_BYTES;
+    size_t at = (size_t)index * XPE_DOWN_BYTES, left = op->args.copy.bytes - at,
+           bytes = left < XPE_DOWN_BYTES ? left : XPE_DOWN_BYTES;
 
     if (d->down_used + bytes > XPE_DOWN_BYTES && !xpe_cuda_finish(team, device))
         return;
-    if (XPE_CUDA(team, device, cudaMemcpyAsync, d->down + d->down_used, op->args.copy.device + at, bytes, cudaMemcpyDeviceToHost,
-                 d->stream) &&
+    if (XPE_CUDA(team, device, cudaMemcpyAsync, d->down + d->down_used, op->args.copy.device + at,
+                 bytes, cudaMemcpyDeviceToHost, d->stream) &&
         note_arrival(team, d, op->args.copy.host_to + at, bytes))
         d->ends_arrived = XPE_CUDA(team, device, cudaEventRecord, d->arrived, d->stream);
 }
 
-void xpe_cuda_download(xpe_team *team, void *to, const xpe_buffer *from, size_t offset, size_t bytes)
+void xpe_cuda_download(xpe_team *team, void *to, const xpe_buffer *from, size_t offset,
+                       size_t bytes)
 {
-    xpe_cuda_op op = {.run = download_run, .chunks = (int64_t)((bytes + XPE_DOWN_BYTES - 1) / XPE_DOWN_BYTES)};
+    xpe_cuda_op op = {.run = download_run,
+                      .chunks = (int64_t)((bytes + XPE_DOWN_BYTES - 1) / XPE_DOWN_BYTES)};
 
     op.args.copy.device = from->data + offset;
     op.args.copy.host_to = to;

@@ -4,8 +4,8 @@
 
 #include "team.h"
 
-/* Chunks of a batch; 0, with the team failed, when there is no work memory for `fields` fields.  A run has it since its
- * amplitudes were sent, and takes none here. */
+/* Chunks of a batch; 0, with the team failed, when there is no work memory for `fields` fields.  A
+ * run has it since its amplitudes were sent, and takes none here. */
 static inline int64_t xpe_chunks(xpe_team *team, int device, xpe_batch batch, int fields)
 {
     int64_t frames;
@@ -22,7 +22,8 @@ static inline int64_t xpe_chunks(xpe_team *team, int device, xpe_batch batch, in
     return (batch.count + frames - 1) / frames;
 }
 
-static inline k_chunk xpe_chunk(const xpe_team *team, int device, xpe_batch batch, int modes, int64_t index)
+static inline k_chunk xpe_chunk(const xpe_team *team, int device, xpe_batch batch, int modes,
+                                int64_t index)
 {
     int64_t frames = team->devices[device].frames, left = batch.count - index * frames;
 
@@ -47,12 +48,13 @@ static inline void xpe_units(k_unit *out, const xpe_unit *units, int modes)
 }
 
 /* Zeroes the numbers of a batch's frames, [block] floats, before its first chunk. */
-static inline bool xpe_clear(xpe_team *team, int device, float *values, xpe_batch batch, const k_chunk *chunk)
+static inline bool xpe_clear(xpe_team *team, int device, float *values, xpe_batch batch,
+                             const k_chunk *chunk)
 {
     if (chunk->frame != batch.first)
         return true;
-    return XPE_CUDA(team, device, cudaMemsetAsync, values + batch.first, 0, (size_t)batch.count * sizeof *values,
-                    team->devices[device].stream);
+    return XPE_CUDA(team, device, cudaMemsetAsync, values + batch.first, 0,
+                    (size_t)batch.count * sizeof *values, team->devices[device].stream);
 }
 
 #endif

@@ -1,21 +1,25 @@
-/* Movement between the devices of a team: copies, and pieces of sums that are added where they arrive.
+/* Movement between the devices of a team: copies, and pieces of sums that are added where they
+ * arrive.
  *
- * Between distinct GPUs the pieces go through NCCL: whatever stands at the heads of all lists is sent and received in
- * one group, so that all links work at once, and a sum's pieces are added from a staging buffer afterwards.  Where one
- * GPU is named more than once NCCL cannot be used; there the runtime copies, and shards that share a GPU add straight
- * from each other's memory.  Only the bytes that the core names move: the rows where windows and bands overlap.
+ * Between distinct GPUs the pieces go through NCCL: whatever stands at the heads of all lists is
+ * sent and received in one group, so that all links work at once, and a sum's pieces are added from
+ * a staging buffer afterwards.  Where one GPU is named more than once NCCL cannot be used; there
+ * the runtime copies, and shards that share a GPU add straight from each other's memory.  Only the
+ * bytes that the core names move: the rows where windows and bands overlap.
  *
- * Transfers have a stream of their own on every device.  It waits for everything that computes before it moves
- * anything, and everything that computes waits for it behind the transfers: the two streams are then one queue.  A
- * core that turns `beside` on says that what it enqueues until it turns it off touches neither sources nor
- * destinations of the transfers; the streams then wait for each other only there, and transfers and batches overlap.
+ * Transfers have a stream of their own on every device.  It waits for everything that computes
+ * before it moves anything, and everything that computes waits for it behind the transfers: the two
+ * streams are then one queue.  A core that turns `beside` on says that what it enqueues until it
+ * turns it off touches neither sources nor destinations of the transfers; the streams then wait for
+ * each other only there, and transfers and batches overlap.
  *
- * The core waits before it makes other transfers, so their sources are finished on every stream, and it waits again
- * before it changes a source.
+ * The core waits before it makes other transfers, so their sources are finished on every stream,
+ * and it waits again before it changes a source.
  *
- * A communicator takes a second to make and some hundred MiB of every device; it is kept for the next team with the
- * same devices.  It is made, and every pair of its ranks connected, before a run looks at what is free: its buffers
- * are then no part of any account, and no run finds less than it was promised. */
+ * A communicator takes a second to make and some hundred MiB of every device; it is kept for the
+ * next team with the same devices.  It is made, and every pair of its ranks connected, before a run
+ * looks at what is free: its buffers are then no part of any account, and no run finds less than it
+ * was promised. */
 #include "team.h"
 
 #include "backend/util.h"
@@ -29,8 +33,8 @@
 
 struct xpe_comm {
     int count;
-    int *ids;           /* [count] CUDA devices, the rank is the device's place in the team */
-    ncclComm_t *ranks;  /* [count] */
+    int *ids;          /* [count] CUDA devices, the rank is the device's place in the team */
+    ncclComm_t *ranks; /* [count] */
     struct xpe_comm *next;
 };
 
@@ -90,7 +94,8 @@ static xpe_status comm_create(struct xpe_comm **out, const xpe_team *team, xpe_e
     if (rc != ncclSuccess) {
         (void)cudaGetLastError();
         memset(c->ranks, 0, (size_t)c->count * sizeof *c->ranks);
-        st = xpe_fail(err, XPE_DEVICE_LOST, "/devices", "NCCL could not connect %d devices from '%s' on: %s", c->count,
+        st = xpe_fail(err, XPE_DEVICE_LOST, "/devices",
+                      "NCCL could not connect %d devices from '%s' on: %s", c->count,
                       team->devices[0].name, ncclGetErrorString(rc));
         goto done;
     }
@@ -115,7 +120,8 @@ static bool nccl_ok(xpe_team *team, int device, const char *call, ncclResult_t r
     if (rc == ncclSuccess)
         return true;
     (void)cudaGetLastError();
-    xpe_cuda_fail(team, XPE_DEVICE_LOST, "device '%s' failed: %s: %s", team->devices[device].name, call, ncclGetErrorString(rc));
+    xpe_cuda_fail(team, XPE_DEVICE_LOST, "device '%s' failed: %s: %s", team->devices[device].name,
+                  call, ncclGetErrorString(rc));
     return false;
 }
 
@@ -123,7 +129,8 @@ bool xpe_comm_good(xpe_team *team)
 {
     for (int g = 0; team->comm && g < team->device_count; g++) {
         ncclResult_t state = ncclSuccess;
-        if (!nccl_ok(team, g, "ncclCommGetAsyncError", ncclCommGetAsyncError(team->comm->ranks[g], &state)) ||
+        if (!nccl_ok(team, g, "ncclCommGetAsyncError",
+                     ncclCommGetAsyncError(team->comm->ranks[g], &state)) ||
             (state != ncclInProgress && !nccl_ok(team, g, "NCCL", state)))
             return false;
     }
@@ -178,7 +185,8 @@ static void make_way(const xpe_team *team)
     pthread_mutex_unlock(&lock);
 }
 
-/* From every rank to every other one: NCCL makes a connection, with its buffers, when the first byte goes through it. */
+/* From every rank to every other one: NCCL makes a connection, with its buffers, when the first
+ * byte goes through it. */
 static bool greet(xpe_team *team)
 {
     bool good = true;
@@ -186,7 +194,8 @@ static bool greet(xpe_team *team)
     for (int g = 0; g < team->device_count; g++) {
         xpe_cuda_device *d = &team->devices[g];
         size_t bytes = (size_t)team->device_count * sizeof *d->greetings;
-        if (!xpe_cuda_use(team, g) || !xpe_cuda_ok(team, g, "cudaMalloc", cudaMalloc((void **)&d->greetings, bytes)))
+        if (!xpe_cuda_use(team, g) ||
+            !xpe_cuda_ok(team, g, "cudaMalloc", cudaMalloc((void **)&d->greetings, bytes)))
             return false;
         d->moving = true;
         if (!XPE_CUDA(team, g, cudaMemsetAsync, d->greetings, 0, bytes, d->moves))
@@ -196,11 +205,15 @@ static bool greet(xpe_team *team)
         return false;
     for (int g = 0; g < team->device_count; g++)
         for (int h = 0; h < team->device_count && good; h++)
-            good = g == h || (nccl_ok(team, h, "ncclSend", ncclSend(team->devices[h].greetings + h, sizeof(int64_t), ncclInt8, g,
-                                                                    team->comm->ranks[h], team->devices[h].moves)) &&
-                              nccl_ok(team, g, "ncclRecv", ncclRecv(team->devices[g].greetings + h, sizeof(int64_t), ncclInt8, h,
-                                                                    team->comm->ranks[g], team->devices[g].moves)));
-    if (!nccl_ok(team, 0, "ncclGroupEnd", ncclGroupEnd())) /* also after a failure: a group that was begun is ended */
+            good = g == h ||
+                   (nccl_ok(team, h, "ncclSend",
+                            ncclSend(team->devices[h].greetings + h, sizeof(int64_t), ncclInt8, g,
+                                     team->comm->ranks[h], team->devices[h].moves)) &&
+                    nccl_ok(team, g, "ncclRecv",
+                            ncclRecv(team->devices[g].greetings + h, sizeof(int64_t), ncclInt8, h,
+                                     team->comm->ranks[g], team->devices[g].moves)));
+    if (!nccl_ok(team, 0, "ncclGroupEnd",
+                 ncclGroupEnd())) /* also after a failure: a group that was begun is ended */
         good = false;
     for (int g = 0; g < team->device_count && good; g++)
         good = xpe_cuda_finish_moves(team, g);
@@ -231,8 +244,10 @@ static bool send_piece(xpe_team *team, int device, char *to, const xpe_transfer 
     xpe_cuda_device *from = &team->devices[source], *d = &team->devices[device];
 
     return nccl_ok(team, source, "ncclSend",
-                   ncclSend(t->from + t->done, bytes, ncclInt8, device, team->comm->ranks[source], from->moves)) &&
-           nccl_ok(team, device, "ncclRecv", ncclRecv(to, bytes, ncclInt8, source, team->comm->ranks[device], d->moves));
+                   ncclSend(t->from + t->done, bytes, ncclInt8, device, team->comm->ranks[source],
+                            from->moves)) &&
+           nccl_ok(team, device, "ncclRecv",
+                   ncclRecv(to, bytes, ncclInt8, source, team->comm->ranks[device], d->moves));
 }
 
 static bool group_begin(xpe_team *team)
@@ -284,7 +299,8 @@ void xpe_comm_forget(void)
 
 #endif
 
-/* Lets distinct GPUs reach each other's memory where the machine allows it; else the runtime goes through the host. */
+/* Lets distinct GPUs reach each other's memory where the machine allows it; else the runtime goes
+ * through the host. */
 static bool open_peers(xpe_team *team, int g)
 {
     for (int h = 0; h < team->device_count; h++) {
@@ -326,23 +342,28 @@ xpe_status xpe_comm_open(xpe_team *team, xpe_error *err)
 
 /* ---------------------------------------------------------------------------------- transfers */
 
-void xpe_cuda_copy(xpe_team *team, xpe_buffer *to, size_t to_offset, const xpe_buffer *from, size_t from_offset, size_t bytes)
+void xpe_cuda_copy(xpe_team *team, xpe_buffer *to, size_t to_offset, const xpe_buffer *from,
+                   size_t from_offset, size_t bytes)
 {
     xpe_cuda_op op = {.kind = XPE_OP_TRANSFER, .chunks = bytes > 0};
 
-    op.args.transfer = (xpe_transfer){to->data + to_offset, from->data + from_offset, from->device, bytes, 0, false, team->beside};
+    op.args.transfer = (xpe_transfer){
+        to->data + to_offset, from->data + from_offset, from->device, bytes, 0, false,
+        team->beside};
     xpe_cuda_enqueue(team, to->device, &op);
 }
 
-void xpe_cuda_sums_gather(xpe_team *team, xpe_buffer *to, int device, size_t to_offset, const xpe_sums *sums, int mode,
-                          xpe_sum_array array, int64_t row, int64_t rows)
+void xpe_cuda_sums_gather(xpe_team *team, xpe_buffer *to, int device, size_t to_offset,
+                          const xpe_sums *sums, int mode, xpe_sum_array array, int64_t row,
+                          int64_t rows)
 {
     int64_t width = sums->desc.cols * (array == XPE_SUM_REAL ? 1 : 2);
     const int64_t *from = xpe_sum_of(sums, array) + (mode * sums->desc.rows + row) * width;
     size_t bytes = (size_t)(rows * width) * sizeof *from;
     xpe_cuda_op op = {.kind = XPE_OP_TRANSFER, .chunks = bytes > 0};
 
-    op.args.transfer = (xpe_transfer){to->data + to_offset, (const char *)from, sums->device, bytes, 0, true, team->beside};
+    op.args.transfer = (xpe_transfer){
+        to->data + to_offset, (const char *)from, sums->device, bytes, 0, true, team->beside};
     xpe_cuda_enqueue(team, device, &op);
 }
 
@@ -365,10 +386,12 @@ static cudaStream_t moves_of(const xpe_cuda_device *d)
 
 static void add(xpe_team *team, int device, char *to, const char *from, size_t bytes)
 {
-    k_add_args args = {(int64_t *)(void *)to, (const int64_t *)(const void *)from, (int64_t)(bytes / sizeof(int64_t))};
+    k_add_args args = {(int64_t *)(void *)to, (const int64_t *)(const void *)from,
+                       (int64_t)(bytes / sizeof(int64_t))};
 
     if (xpe_cuda_use(team, device))
-        (void)xpe_cuda_ok(team, device, "kernel add", xpe_cuda_k_add(&args, moves_of(&team->devices[device])));
+        (void)xpe_cuda_ok(team, device, "kernel add",
+                          xpe_cuda_k_add(&args, moves_of(&team->devices[device])));
 }
 
 /* Within one GPU, from one shard's memory to another's or its own. */
@@ -377,8 +400,8 @@ static void move_here(xpe_team *team, int device, xpe_transfer *t)
     if (t->add)
         add(team, device, t->to, t->from, t->bytes);
     else if (xpe_cuda_use(team, device))
-        (void)XPE_CUDA(team, device, cudaMemcpyAsync, t->to, t->from, t->bytes, cudaMemcpyDeviceToDevice,
-                       moves_of(&team->devices[device]));
+        (void)XPE_CUDA(team, device, cudaMemcpyAsync, t->to, t->from, t->bytes,
+                       cudaMemcpyDeviceToDevice, moves_of(&team->devices[device]));
     t->done = t->bytes;
 }
 
@@ -390,8 +413,10 @@ typedef struct piece {
     size_t bytes;
 } piece;
 
-/* Moves what the staging buffer of the device has room for; false when the transfer must wait for the next round. */
-static bool move_from_afar(xpe_team *team, int device, xpe_transfer *t, size_t *staged, piece *pieces, int *count)
+/* Moves what the staging buffer of the device has room for; false when the transfer must wait for
+ * the next round. */
+static bool move_from_afar(xpe_team *team, int device, xpe_transfer *t, size_t *staged,
+                           piece *pieces, int *count)
 {
     xpe_cuda_device *d = &team->devices[device];
     size_t left = t->bytes - t->done, bytes = left;
@@ -407,8 +432,8 @@ static bool move_from_afar(xpe_team *team, int device, xpe_transfer *t, size_t *
         if (!send_piece(team, device, to, t, bytes))
             return false;
     } else if (!xpe_cuda_use(team, device) ||
-               !XPE_CUDA(team, device, cudaMemcpyPeerAsync, to, d->id, t->from + t->done, team->devices[t->source].id, bytes,
-                         d->moves)) {
+               !XPE_CUDA(team, device, cudaMemcpyPeerAsync, to, d->id, t->from + t->done,
+                         team->devices[t->source].id, bytes, d->moves)) {
         return false;
     }
     if (t->add) {
@@ -429,7 +454,9 @@ static void move_for(xpe_team *team, int device, piece *pieces, int *count)
 
     d->busy = d->moving = true;
     d->ends_arrived = false;
-    for (; d->op_next < d->op_count && d->ops[d->op_next].kind == XPE_OP_TRANSFER && !team->failed && *count < PIECES; d->op_next++) {
+    for (; d->op_next < d->op_count && d->ops[d->op_next].kind == XPE_OP_TRANSFER &&
+           !team->failed && *count < PIECES;
+         d->op_next++) {
         xpe_transfer *t = &d->ops[d->op_next].args.transfer;
         if (d->id == team->devices[t->source].id)
             move_here(team, device, t);
@@ -438,8 +465,8 @@ static void move_for(xpe_team *team, int device, piece *pieces, int *count)
     }
 }
 
-/* Whether the transfers at the heads were made beside other work; they all were, or none, because parting and joining
- * stand in all lists. */
+/* Whether the transfers at the heads were made beside other work; they all were, or none, because
+ * parting and joining stand in all lists. */
 static bool are_beside(const xpe_team *team)
 {
     for (int g = 0; g < team->device_count; g++) {

@@ -44,8 +44,8 @@ bool xpe_cuda_ok(xpe_team *team, int device, const char *call, cudaError_t rc)
     (void)cudaGetLastError(); /* a later, unrelated call must not report it again */
     first = !team->failed;
     xpe_cuda_fail(team, rc == cudaErrorMemoryAllocation ? XPE_NO_DEVICE_MEMORY : XPE_DEVICE_LOST,
-                  "device '%s' failed: %s: %s (%s)", team->devices[device].name, call, cudaGetErrorString(rc),
-                  cudaGetErrorName(rc));
+                  "device '%s' failed: %s: %s (%s)", team->devices[device].name, call,
+                  cudaGetErrorString(rc), cudaGetErrorName(rc));
     if (first)
         blame(team, device);
     return false;
@@ -66,8 +66,8 @@ double xpe_cuda_clock(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Gives the processor away while a device works.  An iteration of a small scan takes milliseconds and has four waits, so
- * for the first 20 ms nobody sleeps. */
+/* Gives the processor away while a device works.  An iteration of a small scan takes milliseconds
+ * and has four waits, so for the first 20 ms nobody sleeps. */
 static void pause_since(double begin)
 {
     if (xpe_cuda_clock() - begin < 0.02)
@@ -88,8 +88,9 @@ static bool happened(xpe_team *team, int device, cudaEvent_t event)
     return xpe_cuda_ok(team, device, "cudaEventQuery", rc);
 }
 
-/* The device that the others wait for: the one that has been to the fewest of the places where streams were ordered
- * (it is the last to come there, the others stop right behind it); else the one that the host waits for. */
+/* The device that the others wait for: the one that has been to the fewest of the places where
+ * streams were ordered (it is the last to come there, the others stop right behind it); else the
+ * one that the host waits for. */
 static int culprit(const xpe_team *team, int device)
 {
     int64_t fewest = INT64_MAX, most = -1;
@@ -117,7 +118,8 @@ static void give_up(xpe_team *team, int device)
 
     device = culprit(team, device);
     xpe_cuda_fail(team, XPE_DEVICE_LOST,
-                  "device '%s' has not come back for %g s; it is given up, and its process should be replaced",
+                  "device '%s' has not come back for %g s; it is given up, and its process should "
+                  "be replaced",
                   team->devices[device].name, xpe_cuda_patience_s);
     if (first)
         blame(team, device);
@@ -174,15 +176,16 @@ bool xpe_cuda_finish_moves(xpe_team *team, int device)
 {
     xpe_cuda_device *d = &team->devices[device];
 
-    if (!xpe_cuda_use(team, device) || !XPE_CUDA(team, device, cudaEventRecord, d->moved, d->moves) ||
+    if (!xpe_cuda_use(team, device) ||
+        !XPE_CUDA(team, device, cudaEventRecord, d->moved, d->moves) ||
         !xpe_cuda_await(team, device, d->moved))
         return false;
     d->moving = false;
     return true;
 }
 
-/* The streams of a device to their ends.  The call that marks the end may be the one that fails, so it gets a second
- * chance; after an error that stays nothing runs any more. */
+/* The streams of a device to their ends.  The call that marks the end may be the one that fails, so
+ * it gets a second chance; after an error that stays nothing runs any more. */
 static void settle_device(xpe_team *team, int device)
 {
     xpe_cuda_device *d = &team->devices[device];
@@ -217,15 +220,17 @@ static void order_streams(xpe_team *team)
 {
     for (int g = 0; g < team->device_count && team->device_count > 1; g++) {
         xpe_cuda_device *d = &team->devices[g];
-        if (!xpe_cuda_use(team, g) || !XPE_CUDA(team, g, cudaEventRecord, d->meeting[d->met % XPE_MEETINGS], d->stream))
+        if (!xpe_cuda_use(team, g) ||
+            !XPE_CUDA(team, g, cudaEventRecord, d->meeting[d->met % XPE_MEETINGS], d->stream))
             return;
         d->met++;
     }
     for (int g = 0; g < team->device_count; g++)
         for (int h = 0; h < team->device_count; h++)
-            if (g != h && !(xpe_cuda_use(team, g) && XPE_CUDA(team, g, cudaStreamWaitEvent, team->devices[g].stream,
-                                                              team->devices[h].meeting[(team->devices[h].met - 1) % XPE_MEETINGS],
-                                                              0)))
+            if (g != h &&
+                !(xpe_cuda_use(team, g) &&
+                  XPE_CUDA(team, g, cudaStreamWaitEvent, team->devices[g].stream,
+                           team->devices[h].meeting[(team->devices[h].met - 1) % XPE_MEETINGS], 0)))
                 return;
 }
 
@@ -234,7 +239,8 @@ bool xpe_cuda_order(xpe_team *team, bool parting, bool across)
     for (int g = 0; g < team->device_count; g++) {
         xpe_cuda_device *d = &team->devices[g];
         if (!xpe_cuda_use(team, g) ||
-            !XPE_CUDA(team, g, cudaEventRecord, parting ? d->parted : d->joined, parting ? d->stream : d->moves))
+            !XPE_CUDA(team, g, cudaEventRecord, parting ? d->parted : d->joined,
+                      parting ? d->stream : d->moves))
             return false;
         d->moving = true;
         d->busy = true;
@@ -245,8 +251,9 @@ bool xpe_cuda_order(xpe_team *team, bool parting, bool across)
             const xpe_cuda_device *d = &team->devices[g], *other = &team->devices[h];
             if (g != h && !across)
                 continue;
-            if (!xpe_cuda_use(team, g) || !XPE_CUDA(team, g, cudaStreamWaitEvent, parting ? d->moves : d->stream,
-                                                    parting ? other->parted : other->joined, 0))
+            if (!xpe_cuda_use(team, g) ||
+                !XPE_CUDA(team, g, cudaStreamWaitEvent, parting ? d->moves : d->stream,
+                          parting ? other->parted : other->joined, 0))
                 return false;
         }
     return true;
@@ -309,7 +316,8 @@ static void queue_chunk(xpe_team *team, int device)
     d->pace_next = (d->pace_next + 1) % XPE_PACE;
 }
 
-/* Queues what can be queued; `left` says whether there are lists that have not come to a transfer or their end. */
+/* Queues what can be queued; `left` says whether there are lists that have not come to a transfer
+ * or their end. */
 static bool queue_turn(xpe_team *team, bool *left, int *late)
 {
     bool moved = false;
@@ -339,8 +347,9 @@ static bool any(const xpe_team *team, xpe_cuda_kind kind)
     return false;
 }
 
-/* All lists have come to the same parting or joining: none goes on before the others are there.  Across all devices,
- * because a piece is read on one, written on another, and added there to what a third has sent. */
+/* All lists have come to the same parting or joining: none goes on before the others are there.
+ * Across all devices, because a piece is read on one, written on another, and added there to what a
+ * third has sent. */
 static void pass_together(xpe_team *team, bool parting)
 {
     for (int g = 0; g < team->device_count; g++)
@@ -414,7 +423,8 @@ xpe_status xpe_cuda_wait(xpe_team *team, xpe_error *err)
     if (!team->failed && !team->profile && !host_orders(team))
         order_streams(team); /* what comes next on one device comes behind this on all */
     for (int g = 0; !team->failed && g < team->device_count; g++)
-        if (!(team->profile ? xpe_cuda_finish(team, g) : receive(team, g))) /* for its time everything is waited for */
+        if (!(team->profile ? xpe_cuda_finish(team, g)
+                            : receive(team, g))) /* for its time everything is waited for */
             break;
     if (!team->failed)
         (void)xpe_comm_good(team); /* also what nobody has waited for */
@@ -446,14 +456,15 @@ static xpe_status find_device(xpe_cuda_device *d, const char *name, xpe_error *e
 
     if (rc != cudaSuccess) {
         (void)cudaGetLastError();
-        return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "device '%s' cannot be used: %s", name,
-                        cudaGetErrorString(rc));
+        return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "device '%s' cannot be used: %s",
+                        name, cudaGetErrorString(rc));
     }
     d->id = xpe_cuda_number(name);
     snprintf(d->name, sizeof d->name, "%s", name);
     if (d->id < 0 || d->id >= count)
-        return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "no device is called '%s'; this machine has cuda:0 to cuda:%d",
-                        name, count - 1);
+        return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices",
+                        "no device is called '%s'; this machine has cuda:0 to cuda:%d", name,
+                        count - 1);
     return XPE_OK;
 }
 
@@ -477,20 +488,25 @@ static bool device_init(xpe_team *team, int g)
         good = XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->pace[i], cudaEventDisableTiming);
     d->slab_bytes = xpe_cuda_slab_bytes(team->n);
     for (int i = 0; good && i < 2; i++)
-        good = XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->slab_sent[i], cudaEventDisableTiming) &&
-               xpe_cuda_ok(team, g, "cudaMallocHost", cudaMallocHost((void **)&d->slab[i], d->slab_bytes));
+        good =
+            XPE_CUDA(team, g, cudaEventCreateWithFlags, &d->slab_sent[i], cudaEventDisableTiming) &&
+            xpe_cuda_ok(team, g, "cudaMallocHost",
+                        cudaMallocHost((void **)&d->slab[i], d->slab_bytes));
     team->bytes_pinned += (int64_t)(2 * d->slab_bytes + XPE_DOWN_BYTES);
-    return good && xpe_cuda_ok(team, g, "cudaMallocHost", cudaMallocHost((void **)&d->down, XPE_DOWN_BYTES));
+    return good && xpe_cuda_ok(team, g, "cudaMallocHost",
+                               cudaMallocHost((void **)&d->down, XPE_DOWN_BYTES));
 }
 
-xpe_status xpe_cuda_open(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes, xpe_error *err)
+xpe_status xpe_cuda_open(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes,
+                         xpe_error *err)
 {
     xpe_team *team = NULL;
     xpe_status st;
 
     *out = NULL;
     if (modes > XPE_MODES_MAX)
-        return xpe_fail(err, XPE_INVALID, "/recon/probe_modes", "probe_modes is %d; a GPU takes at most %d", modes, XPE_MODES_MAX);
+        return xpe_fail(err, XPE_INVALID, "/recon/probe_modes",
+                        "probe_modes is %d; a GPU takes at most %d", modes, XPE_MODES_MAX);
     XPE_TRY(xpe_new(&team, 1, sizeof *team, err));
     team->n = n;
     team->modes = modes;

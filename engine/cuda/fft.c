@@ -1,5 +1,5 @@
-/* See fft.h.  One lock guards the list of plans; executing a plan belongs to the thread of its run, which is the only
- * one that uses the device's streams. */
+/* See fft.h.  One lock guards the list of plans; executing a plan belongs to the thread of its run,
+ * which is the only one that uses the device's streams. */
 #include "fft.h"
 
 #include "backend/util.h"
@@ -20,10 +20,12 @@ typedef struct plan {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static plan *plans;
-/* Where this thread's single transforms are done: the first device of the team that it opened last. */
+/* Where this thread's single transforms are done: the first device of the team that it opened last.
+ */
 static _Thread_local int host_device;
 
-/* The sides for which a block of 256 threads holds whole lines with eight points a thread (transform.h). */
+/* The sides for which a block of 256 threads holds whole lines with eight points a thread
+ * (transform.h). */
 bool xpe_cuda_own(int64_t n)
 {
     return n == 64 || n == 128 || n == 256 || n == 512;
@@ -42,7 +44,8 @@ bool xpe_cuda_fft_send_twiddle(xpe_team *team, int device)
         double angle = -2 * M_PI * (double)k / (double)team->n;
         table[k] = (xpe_c32){(float)cos(angle), (float)sin(angle)};
     }
-    if (!XPE_CUDA(team, device, cudaMemcpyAsync, d->twiddle, slab, bytes, cudaMemcpyHostToDevice, d->stream))
+    if (!XPE_CUDA(team, device, cudaMemcpyAsync, d->twiddle, slab, bytes, cudaMemcpyHostToDevice,
+                  d->stream))
         return false;
     xpe_cuda_slab_sent(team, device);
     return !team->failed;
@@ -71,14 +74,16 @@ static cufftResult make(plan *p)
         return rc;
     rc = cufftSetAutoAllocation(p->handle, 0);
     if (rc == CUFFT_SUCCESS)
-        rc = cufftMakePlanMany(p->handle, 2, n, NULL, 1, side * side, NULL, 1, side * side, p->type, (int)p->frames, &p->area);
+        rc = cufftMakePlanMany(p->handle, 2, n, NULL, 1, side * side, NULL, 1, side * side, p->type,
+                               (int)p->frames, &p->area);
     if (rc != CUFFT_SUCCESS)
         (void)cufftDestroy(p->handle);
     return rc;
 }
 
 /* The plan, made when it is asked for for the first time; borrowed. */
-static xpe_status find(plan **out, int id, int64_t n, int64_t frames, cufftType type, xpe_error *err)
+static xpe_status find(plan **out, int id, int64_t n, int64_t frames, cufftType type,
+                       xpe_error *err)
 {
     plan *p;
     cufftResult rc = CUFFT_SUCCESS;
@@ -97,9 +102,11 @@ static xpe_status find(plan **out, int id, int64_t n, int64_t frames, cufftType 
     rc = cudaSetDevice(id) == cudaSuccess ? make(p) : CUFFT_INTERNAL_ERROR;
     if (rc != CUFFT_SUCCESS) {
         (void)cudaGetLastError();
-        st = xpe_fail(err, rc == CUFFT_ALLOC_FAILED ? XPE_NO_DEVICE_MEMORY : XPE_DEVICE_LOST, "/devices",
-                      "device 'cuda:%d' failed: cuFFT could not plan %lld transforms of %lld x %lld points: %s (%d)", id,
-                      (long long)frames, (long long)n, (long long)n, fft_error(rc), (int)rc);
+        st = xpe_fail(err, rc == CUFFT_ALLOC_FAILED ? XPE_NO_DEVICE_MEMORY : XPE_DEVICE_LOST,
+                      "/devices",
+                      "device 'cuda:%d' failed: cuFFT could not plan %lld transforms of %lld x "
+                      "%lld points: %s (%d)",
+                      id, (long long)frames, (long long)n, (long long)n, fft_error(rc), (int)rc);
         goto done;
     }
     *out = plans = p;
@@ -124,7 +131,8 @@ static bool fft_ok(xpe_team *team, int device, const char *call, cufftResult rc)
     if (rc == CUFFT_SUCCESS)
         return true;
     (void)cudaGetLastError();
-    xpe_cuda_fail(team, XPE_DEVICE_LOST, "device '%s' failed: %s: %s (%d)", team->devices[device].name, call, fft_error(rc), (int)rc);
+    xpe_cuda_fail(team, XPE_DEVICE_LOST, "device '%s' failed: %s: %s (%d)",
+                  team->devices[device].name, call, fft_error(rc), (int)rc);
     return false;
 }
 
@@ -144,7 +152,8 @@ bool xpe_cuda_fft_run(xpe_team *team, int device, xpe_c32 *field, int modes, int
         return false;
     for (int k = 0; k < modes; k++) {
         cufftComplex *data = (cufftComplex *)(void *)(field + k * size);
-        if (!fft_ok(team, device, "cufftExecC2C", cufftExecC2C(p->handle, data, data, sign < 0 ? CUFFT_FORWARD : CUFFT_INVERSE)))
+        if (!fft_ok(team, device, "cufftExecC2C",
+                    cufftExecC2C(p->handle, data, data, sign < 0 ? CUFFT_FORWARD : CUFFT_INVERSE)))
             return false;
     }
     return true;
@@ -156,19 +165,22 @@ bool xpe_cuda_fft_run(xpe_team *team, int device, xpe_c32 *field, int modes, int
     do {                                                                                           \
         if ((call) != 0) {                                                                         \
             (void)cudaGetLastError();                                                              \
-            st = xpe_fail(err, XPE_DEVICE_LOST, "/devices", "a transform of %lld x %lld points on the GPU failed: %s", \
-                          (long long)n, (long long)n, text);                                       \
+            st = xpe_fail(err, XPE_DEVICE_LOST, "/devices",                                        \
+                          "a transform of %lld x %lld points on the GPU failed: %s", (long long)n, \
+                          (long long)n, text);                                                     \
             goto done;                                                                             \
         }                                                                                          \
     } while (0)
 
-/* What becomes of the event before patience ends; cudaErrorNotReady: the device does not come back. */
+/* What becomes of the event before patience ends; cudaErrorNotReady: the device does not come back.
+ */
 static cudaError_t outcome(cudaEvent_t event)
 {
     double begin = xpe_cuda_clock();
     cudaError_t rc;
 
-    while ((rc = cudaEventQuery(event)) == cudaErrorNotReady && xpe_cuda_clock() - begin < xpe_cuda_patience_s)
+    while ((rc = cudaEventQuery(event)) == cudaErrorNotReady &&
+           xpe_cuda_clock() - begin < xpe_cuda_patience_s)
         (void)sched_yield();
     (void)cudaGetLastError();
     return rc;
@@ -201,7 +213,8 @@ xpe_status xpe_cuda_fft_host(xpe_c64 *field, int64_t n, int sign, xpe_error *err
     HOST_TRY("cufftSetStream", cufftSetStream(p->handle, stream));
     HOST_TRY("cufftSetWorkArea", cufftSetWorkArea(p->handle, area));
     HOST_TRY("cudaMemcpyAsync", cudaMemcpyAsync(data, host, bytes, cudaMemcpyHostToDevice, stream));
-    HOST_TRY("cufftExecZ2Z", cufftExecZ2Z(p->handle, data, data, sign < 0 ? CUFFT_FORWARD : CUFFT_INVERSE));
+    HOST_TRY("cufftExecZ2Z",
+             cufftExecZ2Z(p->handle, data, data, sign < 0 ? CUFFT_FORWARD : CUFFT_INVERSE));
     HOST_TRY("cudaMemcpyAsync", cudaMemcpyAsync(host, data, bytes, cudaMemcpyDeviceToHost, stream));
     HOST_TRY("cudaEventRecord", cudaEventRecord(event, stream));
     rc = outcome(event);

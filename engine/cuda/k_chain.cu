@@ -1,9 +1,10 @@
-/* Chains: kernels that transform and do what comes before, between or behind the transforms while the points are in
- * registers.  Three kernels make a fit: rows with the product, columns there and back with the amplitudes, rows with
- * the sums.  A field is written and read once between two of them, which is all the traffic that transforms cost.
+/* Chains: kernels that transform and do what comes before, between or behind the transforms while
+ * the points are in registers.  Three kernels make a fit: rows with the product, columns there and
+ * back with the amplitudes, rows with the sums.  A field is written and read once between two of
+ * them, which is all the traffic that transforms cost.
  *
- * A block works on 2048 points: whole rows or whole columns of one frame (transform.h).  docs/performance.md counts
- * the bytes. */
+ * A block works on 2048 points: whole rows or whole columns of one frame (transform.h).
+ * docs/performance.md counts the bytes. */
 #include "pixel.h"
 #include "transform.h"
 
@@ -66,16 +67,19 @@ XPE_KERNEL(k_rows_product, k_product_args)
     XPE_BLOCK_LOOP(b, p.chunk.count * xpe_tiles(n))
     {
         xpe_tile tile = xpe_tile_of(b, n);
-        int64_t f = p.chunk.frame + tile.c, row = p.place.first[2 * f] + p.row, col = p.place.first[2 * f + 1] + p.col;
-        bool inside = !p.rows || (row >= 0 && col >= 0 && row + n <= p.rows && col + n <= p.place.cols);
+        int64_t f = p.chunk.frame + tile.c, row = p.place.first[2 * f] + p.row,
+                col = p.place.first[2 * f + 1] + p.col;
+        bool inside =
+            !p.rows || (row >= 0 && col >= 0 && row + n <= p.rows && col + n <= p.place.cols);
         XPE_THREADS(t)
         {
             xpe_lane l = xpe_row_lane(t, n);
             POINTS(r)
             {
-                XPE_MINE(patch, t)[r] = xpe_c(0.0f, 0.0f);
+                XPE_OF(patch, t, r) = xpe_c(0.0f, 0.0f);
                 if (inside)
-                    XPE_MINE(patch, t)[r] = p.image[(row + tile.first + l.line) * p.place.cols + col + l.j + r * (n / XPE_POINTS)];
+                    XPE_OF(patch, t, r) = p.image[(row + tile.first + l.line) * p.place.cols + col +
+                                                  l.j + r * (n / XPE_POINTS)];
             }
         }
         for (int k = 0; k < p.chunk.modes; k++) {
@@ -83,14 +87,16 @@ XPE_KERNEL(k_rows_product, k_product_args)
             {
                 xpe_lane l = xpe_row_lane(t, n);
                 POINTS(r)
-                XPE_MINE(x, t)[r] = xpe_mul(p.probe[k * plane + xpe_row_pixel(tile, l, n, r)], XPE_MINE(patch, t)[r]);
+                XPE_OF(x, t, r) =
+                    xpe_mul(p.probe[k * plane + xpe_row_pixel(tile, l, n, r)], XPE_OF(patch, t, r));
             }
             XPE_TRANSFORM(x, xpe_row_lane, even, odd, n, FORWARD, p.chunk.twiddle)
             XPE_THREADS(t)
             {
                 xpe_lane l = xpe_row_lane(t, n);
                 POINTS(r)
-                p.field[k * p.chunk.stride + tile.c * plane + xpe_row_pixel(tile, l, n, r)] = XPE_MINE(x, t)[r];
+                p.field[k * p.chunk.stride + tile.c * plane + xpe_row_pixel(tile, l, n, r)] =
+                    XPE_OF(x, t, r);
             }
         }
     }
@@ -111,21 +117,23 @@ XPE_KERNEL(k_rows_load, k_load_args)
         {
             xpe_lane l = xpe_row_lane(t, n);
             POINTS(r)
-            XPE_MINE(v, t)[r] = xpe_load_v(&p, p.chunk.frame + tile.c, xpe_row_pixel(tile, l, n, r));
+            XPE_OF(v, t, r) = xpe_load_v(&p, p.chunk.frame + tile.c, xpe_row_pixel(tile, l, n, r));
         }
         for (int k = 0; k < p.chunk.modes; k++) {
             XPE_THREADS(t)
             {
                 xpe_lane l = xpe_row_lane(t, n);
                 POINTS(r)
-                XPE_MINE(x, t)[r] = xpe_mul(p.probe[k * plane + xpe_row_pixel(tile, l, n, r)], XPE_MINE(v, t)[r]);
+                XPE_OF(x, t, r) =
+                    xpe_mul(p.probe[k * plane + xpe_row_pixel(tile, l, n, r)], XPE_OF(v, t, r));
             }
             XPE_TRANSFORM(x, xpe_row_lane, even, odd, n, FORWARD, p.chunk.twiddle)
             XPE_THREADS(t)
             {
                 xpe_lane l = xpe_row_lane(t, n);
                 POINTS(r)
-                p.field[k * p.chunk.stride + tile.c * plane + xpe_row_pixel(tile, l, n, r)] = XPE_MINE(x, t)[r];
+                p.field[k * p.chunk.stride + tile.c * plane + xpe_row_pixel(tile, l, n, r)] =
+                    XPE_OF(x, t, r);
             }
         }
     }
@@ -148,7 +156,8 @@ XPE_KERNEL(k_rows_copies, k_copies_load_args)
                 POINTS(r)
                 {
                     int i = xpe_row_pixel(tile, l, n, r);
-                    XPE_MINE(x, t)[r] = xpe_mul(xpe_load_copy(&p, k, f, i), p.image[xpe_place_of(p.place, f, n, i)]);
+                    XPE_OF(x, t, r) = xpe_mul(xpe_load_copy(&p, k, f, i),
+                                              p.image[xpe_place_of(p.place, f, n, i)]);
                 }
             }
             XPE_TRANSFORM(x, xpe_row_lane, even, odd, n, FORWARD, p.chunk.twiddle)
@@ -156,7 +165,8 @@ XPE_KERNEL(k_rows_copies, k_copies_load_args)
             {
                 xpe_lane l = xpe_row_lane(t, n);
                 POINTS(r)
-                p.field[k * p.chunk.stride + tile.c * plane + xpe_row_pixel(tile, l, n, r)] = XPE_MINE(x, t)[r];
+                p.field[k * p.chunk.stride + tile.c * plane + xpe_row_pixel(tile, l, n, r)] =
+                    XPE_OF(x, t, r);
             }
         }
     }
@@ -171,7 +181,8 @@ CHAIN_LAUNCHER(rows_copies, copies_load)
     {                                                                                              \
         xpe_lane l = xpe_column_lane(t, n);                                                        \
         POINTS(r)                                                                                  \
-        XPE_MINE(x, t)[r] = (field)[(k) * p.chunk.stride + tile.c * plane + xpe_column_pixel(tile, l, n, r)]; \
+        XPE_OF(x, t, r) =                                                                          \
+            (field)[(k)*p.chunk.stride + tile.c * plane + xpe_column_pixel(tile, l, n, r)];        \
     }                                                                                              \
     XPE_TRANSFORM(x, xpe_column_lane, even, odd, n, FORWARD, p.chunk.twiddle)
 
@@ -182,20 +193,21 @@ CHAIN_LAUNCHER(rows_copies, copies_load)
     {                                                                                              \
         xpe_lane l = xpe_column_lane(t, n);                                                        \
         POINTS(r)                                                                                  \
-        (field)[(k) * p.chunk.stride + tile.c * plane + xpe_column_pixel(tile, l, n, r)] = XPE_MINE(x, t)[r]; \
+        (field)[(k)*p.chunk.stride + tile.c * plane + xpe_column_pixel(tile, l, n, r)] =           \
+            XPE_OF(x, t, r);                                                                       \
     }
 
 /* Phases that sum |field_k|^2 over the modes into intensity; x is left with the last mode. */
 #define COLUMNS_INTENSITY(x, intensity, field)                                                     \
     XPE_THREADS(t)                                                                                 \
     {                                                                                              \
-        POINTS(r) XPE_MINE(intensity, t)[r] = 0;                                                   \
+        POINTS(r) XPE_OF(intensity, t, r) = 0;                                                     \
     }                                                                                              \
     for (int k = 0; k < p.chunk.modes; k++) {                                                      \
         COLUMNS_OF(x, field, k)                                                                    \
         XPE_THREADS(t)                                                                             \
         {                                                                                          \
-            POINTS(r) XPE_MINE(intensity, t)[r] += xpe_energy(XPE_MINE(x, t)[r]);                  \
+            POINTS(r) XPE_OF(intensity, t, r) += xpe_energy(XPE_OF(x, t, r));                      \
         }                                                                                          \
     }
 
@@ -217,7 +229,8 @@ XPE_KERNEL(k_columns_misfit, k_misfit_args)
             sum[t] = 0;
             POINTS(r)
             {
-                double m = (double)xpe_misfit(y[xpe_column_pixel(tile, l, n, r)], XPE_MINE(intensity, t)[r]);
+                double m =
+                    (double)xpe_misfit(y[xpe_column_pixel(tile, l, n, r)], XPE_OF(intensity, t, r));
                 sum[t] += m * m;
             }
         }
@@ -231,8 +244,9 @@ XPE_KERNEL(k_columns_misfit, k_misfit_args)
 }
 CHAIN_LAUNCHER(columns_misfit, misfit)
 
-/* With more than one mode every column is transformed twice: keeping all modes would take more registers or shared
- * memory than a block has, and transforms cost less here than a field written and read again. */
+/* With more than one mode every column is transformed twice: keeping all modes would take more
+ * registers or shared memory than a block has, and transforms cost less here than a field written
+ * and read again. */
 XPE_KERNEL(k_columns_replace, k_replace_args)
 {
     CHAIN_MEMORY;
@@ -248,7 +262,7 @@ XPE_KERNEL(k_columns_replace, k_replace_args)
         {
             xpe_lane l = xpe_column_lane(t, n);
             POINTS(r)
-            XPE_MINE(g, t)[r] = xpe_gain(y[xpe_column_pixel(tile, l, n, r)], XPE_MINE(g, t)[r]);
+            XPE_OF(g, t, r) = xpe_gain(y[xpe_column_pixel(tile, l, n, r)], XPE_OF(g, t, r));
         }
         for (int k = 0; k < p.chunk.modes; k++) {
             if (p.chunk.modes > 1) {
@@ -257,7 +271,7 @@ XPE_KERNEL(k_columns_replace, k_replace_args)
             XPE_THREADS(t)
             {
                 POINTS(r)
-                XPE_MINE(x, t)[r] = xpe_scale(XPE_MINE(x, t)[r], XPE_MINE(g, t)[r]);
+                XPE_OF(x, t, r) = xpe_scale(XPE_OF(x, t, r), XPE_OF(g, t, r));
             }
             COLUMNS_BACK(x, p.field, k)
         }
@@ -281,7 +295,7 @@ XPE_KERNEL(k_columns_impose, k_impose_args)
         {
             xpe_lane l = xpe_column_lane(t, n);
             POINTS(r)
-            XPE_MINE(g, t)[r] = xpe_gain(y[xpe_column_pixel(tile, l, n, r)], XPE_MINE(g, t)[r]);
+            XPE_OF(g, t, r) = xpe_gain(y[xpe_column_pixel(tile, l, n, r)], XPE_OF(g, t, r));
         }
         for (int k = 0; k < p.chunk.modes; k++) {
             if (p.chunk.modes > 1) {
@@ -290,15 +304,15 @@ XPE_KERNEL(k_columns_impose, k_impose_args)
             XPE_THREADS(t)
             {
                 POINTS(r)
-                XPE_MINE(wanted, t)[r] = XPE_MINE(g, t)[r] * sqrtf(xpe_energy(XPE_MINE(x, t)[r]));
+                XPE_OF(wanted, t, r) = XPE_OF(g, t, r) * sqrtf(xpe_energy(XPE_OF(x, t, r)));
             }
             COLUMNS_OF(x, p.copies, k)
             XPE_THREADS(t)
             {
                 xpe_lane l = xpe_column_lane(t, n);
                 POINTS(r)
-                XPE_MINE(x, t)[r] = xpe_imposed(XPE_MINE(x, t)[r], XPE_MINE(wanted, t)[r], l.j + r * (n / XPE_POINTS),
-                                                tile.first + l.line);
+                XPE_OF(x, t, r) = xpe_imposed(XPE_OF(x, t, r), XPE_OF(wanted, t, r),
+                                              l.j + r * (n / XPE_POINTS), tile.first + l.line);
             }
             COLUMNS_BACK(x, p.copies, k)
         }
@@ -328,9 +342,10 @@ XPE_KERNEL(k_columns_residual, k_residual_args)
             xpe_lane l = xpe_column_lane(t, n);
             POINTS(r)
             {
-                float value = xpe_residual(y[xpe_column_pixel(tile, l, n, r)], XPE_MINE(intensity, t)[r]);
+                float value =
+                    xpe_residual(y[xpe_column_pixel(tile, l, n, r)], XPE_OF(intensity, t, r));
                 int row = l.j + r * (n / XPE_POINTS), col = tile.first + l.line;
-                XPE_MINE(x, t)[r] = xpe_c((row + col) % 2 ? -value : value, 0.0f);
+                XPE_OF(x, t, r) = xpe_c((row + col) % 2 ? -value : value, 0.0f);
                 if (value > 0)
                     XPE_MAX32(most, 0x3f800000); /* 1.0f */
             }
@@ -353,7 +368,7 @@ CHAIN_LAUNCHER(columns_residual, residual)
     {                                                                                              \
         xpe_lane l = xpe_row_lane(t, n);                                                           \
         POINTS(r)                                                                                  \
-        XPE_MINE(x, t)[r] = (field)[(k) * p.chunk.stride + (c) * plane + xpe_row_pixel(tile, l, n, r)]; \
+        XPE_OF(x, t, r) = (field)[(k)*p.chunk.stride + (c)*plane + xpe_row_pixel(tile, l, n, r)];  \
     }                                                                                              \
     XPE_TRANSFORM(x, xpe_row_lane, even, odd, n, BACK, p.chunk.twiddle)
 
@@ -379,8 +394,9 @@ XPE_KERNEL(k_rows_store, k_store_args)
                 xpe_lane l = xpe_row_lane(t, n);
                 POINTS(r)
                 {
-                    xpe_c32 w = xpe_mul(XPE_MINE(x, t)[r], p.divider[k * plane + xpe_row_pixel(tile, l, n, r)]);
-                    XPE_MINE(sum, t)[r] = k ? xpe_add(XPE_MINE(sum, t)[r], w) : w;
+                    xpe_c32 w = xpe_mul(XPE_OF(x, t, r),
+                                        p.divider[k * plane + xpe_row_pixel(tile, l, n, r)]);
+                    XPE_OF(sum, t, r) = k ? xpe_add(XPE_OF(sum, t, r), w) : w;
                 }
             }
         }
@@ -388,7 +404,8 @@ XPE_KERNEL(k_rows_store, k_store_args)
         {
             xpe_lane l = xpe_row_lane(t, n);
             POINTS(r)
-            XPE_MAX32(most, xpe_store_v(&p, p.chunk.frame + tile.c, xpe_row_pixel(tile, l, n, r), XPE_MINE(sum, t)[r]));
+            XPE_MAX32(most, xpe_store_v(&p, p.chunk.frame + tile.c, xpe_row_pixel(tile, l, n, r),
+                                        XPE_OF(sum, t, r)));
         }
         XPE_THREADS(t)
         {
@@ -399,8 +416,8 @@ XPE_KERNEL(k_rows_store, k_store_args)
 }
 CHAIN_LAUNCHER(rows_store, store)
 
-/* Sums of probe-sized arrays: a block takes its rows of all frames of a group, one after the other, and adds up in
- * registers (see k_probe.cu). */
+/* Sums of probe-sized arrays: a block takes its rows of all frames of a group, one after the other,
+ * and adds up in registers (see k_probe.cu). */
 XPE_HD int64_t xpe_runs(const k_chunk *c)
 {
     return (c->count + XPE_GROUP - 1) / XPE_GROUP;
@@ -434,7 +451,8 @@ XPE_KERNEL(k_rows_copies_store, k_copies_store_args)
             if (t < XPE_GROUP)
                 most[t] = 0;
             POINTS(r)
-            XPE_MINE(sums, t)[r].r_re = XPE_MINE(sums, t)[r].r_im = XPE_MINE(sums, t)[r].s_re = XPE_MINE(sums, t)[r].s_im = 0;
+            XPE_OF(sums, t, r).r_re = XPE_OF(sums, t, r).r_im = XPE_OF(sums, t, r).s_re =
+                XPE_OF(sums, t, r).s_im = 0;
         }
         for (int64_t c = g.begin; c < g.end; c++) {
             ROWS_OF(x, p.field, g.mode, c)
@@ -442,8 +460,10 @@ XPE_KERNEL(k_rows_copies_store, k_copies_store_args)
             {
                 xpe_lane l = xpe_row_lane(t, n);
                 POINTS(r)
-                XPE_MAX32(most + (c - g.begin), xpe_store_copy(&p, g.mode, p.chunk.frame + c, xpe_row_pixel(tile, l, n, r),
-                                                               XPE_MINE(x, t)[r], &XPE_MINE(sums, t)[r]));
+                XPE_MAX32(most + (c - g.begin),
+                          xpe_store_copy(&p, g.mode, p.chunk.frame + c,
+                                         xpe_row_pixel(tile, l, n, r), XPE_OF(x, t, r),
+                                         &XPE_OF(sums, t, r)));
             }
         }
         XPE_THREADS(t)
@@ -452,18 +472,21 @@ XPE_KERNEL(k_rows_copies_store, k_copies_store_args)
             POINTS(r)
             {
                 int64_t at = g.mode * plane + xpe_row_pixel(tile, l, n, r);
-                xpe_add_sum(p.sum_s, at, XPE_MINE(sums, t)[r].s_re, XPE_MINE(sums, t)[r].s_im);
-                xpe_add_sum(p.sum_r, at, XPE_MINE(sums, t)[r].r_re, XPE_MINE(sums, t)[r].r_im);
+                xpe_add_sum(p.sum_s, at, XPE_OF(sums, t, r).s_re, XPE_OF(sums, t, r).s_im);
+                xpe_add_sum(p.sum_r, at, XPE_OF(sums, t, r).r_re, XPE_OF(sums, t, r).r_im);
             }
             if (t < g.end - g.begin)
-                XPE_MAX32((int32_t *)(void *)(p.s_energy + g.mode * p.chunk.block + p.chunk.frame + g.begin + t), most[t]);
+                XPE_MAX32((int32_t *)(void *)(p.s_energy + g.mode * p.chunk.block + p.chunk.frame +
+                                              g.begin + t),
+                          most[t]);
         }
     }
 }
 
 cudaError_t xpe_cuda_k_rows_copies_store(const k_copies_store_args *args, cudaStream_t stream)
 {
-    XPE_LAUNCH(k_rows_copies_store, xpe_tiles(args->chunk.n) * xpe_runs(&args->chunk) * args->chunk.modes, stream, args);
+    XPE_LAUNCH(k_rows_copies_store,
+               xpe_tiles(args->chunk.n) * xpe_runs(&args->chunk) * args->chunk.modes, stream, args);
     return cudaGetLastError();
 }
 
@@ -480,7 +503,7 @@ XPE_KERNEL(k_rows_back, k_back_args)
         xpe_tile tile = {0, g.pixel};
         XPE_THREADS(t)
         {
-            POINTS(r) XPE_MINE(re, t)[r] = XPE_MINE(im, t)[r] = 0;
+            POINTS(r) XPE_OF(re, t, r) = XPE_OF(im, t, r) = 0;
         }
         for (int64_t c = g.begin; c < g.end; c++) {
             ROWS_OF(x, p.field, 0, c)
@@ -489,9 +512,12 @@ XPE_KERNEL(k_rows_back, k_back_args)
                 xpe_lane l = xpe_row_lane(t, n);
                 POINTS(r)
                 {
-                    xpe_c32 w = xpe_back_value(&p, p.chunk.frame + c, xpe_row_pixel(tile, l, n, r), XPE_MINE(x, t)[r]);
-                    XPE_MINE(re, t)[r] = xpe_fix_add(XPE_MINE(re, t)[r], xpe_fix(w.re, p.unit.magic, p.unit.bias));
-                    XPE_MINE(im, t)[r] = xpe_fix_add(XPE_MINE(im, t)[r], xpe_fix(w.im, p.unit.magic, p.unit.bias));
+                    xpe_c32 w = xpe_back_value(&p, p.chunk.frame + c, xpe_row_pixel(tile, l, n, r),
+                                               XPE_OF(x, t, r));
+                    XPE_OF(re, t, r) =
+                        xpe_fix_add(XPE_OF(re, t, r), xpe_fix(w.re, p.unit.magic, p.unit.bias));
+                    XPE_OF(im, t, r) =
+                        xpe_fix_add(XPE_OF(im, t, r), xpe_fix(w.im, p.unit.magic, p.unit.bias));
                 }
             }
         }
@@ -499,7 +525,7 @@ XPE_KERNEL(k_rows_back, k_back_args)
         {
             xpe_lane l = xpe_row_lane(t, n);
             POINTS(r)
-            xpe_add_sum(p.sum, xpe_row_pixel(tile, l, n, r), XPE_MINE(re, t)[r], XPE_MINE(im, t)[r]);
+            xpe_add_sum(p.sum, xpe_row_pixel(tile, l, n, r), XPE_OF(re, t, r), XPE_OF(im, t, r));
         }
     }
 }

@@ -8,7 +8,8 @@ XPE_KERNEL(k_product, k_product_args)
         xpe_segment s = xpe_segment_of(b, p.chunk.n);
         int64_t plane = (int64_t)p.chunk.n * p.chunk.n, f = p.chunk.frame + s.frame;
         int64_t row = p.place.first[2 * f] + p.row, col = p.place.first[2 * f + 1] + p.col;
-        bool inside = !p.rows || (row >= 0 && col >= 0 && row + p.chunk.n <= p.rows && col + p.chunk.n <= p.place.cols);
+        bool inside = !p.rows || (row >= 0 && col >= 0 && row + p.chunk.n <= p.rows &&
+                                  col + p.chunk.n <= p.place.cols);
         int64_t shift = p.row * p.place.cols + p.col;
         XPE_THREADS(t)
         {
@@ -18,7 +19,8 @@ XPE_KERNEL(k_product, k_product_args)
                 if (inside)
                     x = p.image[xpe_place_of(p.place, f, p.chunk.n, i) + shift];
                 for (int k = 0; k < p.chunk.modes; k++)
-                    p.field[k * p.chunk.stride + s.frame * plane + i] = xpe_mul(p.probe[k * plane + i], x);
+                    p.field[k * p.chunk.stride + s.frame * plane + i] =
+                        xpe_mul(p.probe[k * plane + i], x);
             }
         }
     }
@@ -39,10 +41,11 @@ XPE_KERNEL(k_load, k_load_args)
                 if (p.z)
                     p.v[f * plane + i] = v;
                 for (int k = 0; p.probe && k < p.chunk.modes; k++)
-                    p.field[k * p.chunk.stride + s.frame * plane + i] = xpe_mul(p.probe[k * plane + i], v);
+                    p.field[k * p.chunk.stride + s.frame * plane + i] =
+                        xpe_mul(p.probe[k * plane + i], v);
                 for (int k = 0; p.sum_v && k < p.chunk.modes; k++)
-                    xpe_add_pixel(p.sum_v, k * p.window + xpe_place_of(p.place, f, p.chunk.n, i), p.weight[k * plane + i], v,
-                                  p.unit_v[k]);
+                    xpe_add_pixel(p.sum_v, k * p.window + xpe_place_of(p.place, f, p.chunk.n, i),
+                                  p.weight[k * plane + i], v, p.unit_v[k]);
             }
         }
     }
@@ -64,7 +67,8 @@ XPE_KERNEL(k_replace, k_replace_args)
                     intensity += xpe_energy(p.field[k * p.chunk.stride + at + i]);
                 g = xpe_gain(p.y[p.chunk.frame * plane + at + i], intensity);
                 for (int k = 0; k < p.chunk.modes; k++)
-                    p.field[k * p.chunk.stride + at + i] = xpe_scale(p.field[k * p.chunk.stride + at + i], g);
+                    p.field[k * p.chunk.stride + at + i] =
+                        xpe_scale(p.field[k * p.chunk.stride + at + i], g);
             }
         }
     }
@@ -90,7 +94,8 @@ XPE_KERNEL(k_store, k_store_args)
             {
                 xpe_c32 w = xpe_mul(p.field[s.frame * plane + i], p.divider[i]);
                 for (int k = 1; k < p.chunk.modes; k++)
-                    w = xpe_add(w, xpe_mul(p.field[k * p.chunk.stride + s.frame * plane + i], p.divider[k * plane + i]));
+                    w = xpe_add(w, xpe_mul(p.field[k * p.chunk.stride + s.frame * plane + i],
+                                           p.divider[k * plane + i]));
                 XPE_MAX32(most, xpe_store_v(&p, f, i, w));
             }
         }
@@ -115,8 +120,9 @@ XPE_KERNEL(k_cover, k_cover_args)
             {
                 int64_t at = xpe_place_of(p.place, f, p.chunk.n, i);
                 for (int k = 0; k < p.chunk.modes; k++)
-                    XPE_ADD64(p.sum_l + k * p.window + at,
-                              xpe_fix(p.weight[k * plane + i], p.unit_l[k].magic, p.unit_l[k].bias));
+                    XPE_ADD64(
+                        p.sum_l + k * p.window + at,
+                        xpe_fix(p.weight[k * plane + i], p.unit_l[k].magic, p.unit_l[k].bias));
             }
         }
     }

@@ -27,7 +27,8 @@ XPE_KERNEL(k_amplitude, k_amplitude_args)
     XPE_BLOCK_LOOP(b, p.chunk.count * xpe_segments(p.chunk.n))
     {
         xpe_segment s = xpe_segment_of(b, p.chunk.n);
-        int64_t plane = (int64_t)p.chunk.n * p.chunk.n, in = s.frame * plane, out = (p.chunk.frame + s.frame) * plane;
+        int64_t plane = (int64_t)p.chunk.n * p.chunk.n, in = s.frame * plane,
+                out = (p.chunk.frame + s.frame) * plane;
         XPE_THREADS(t)
         {
             energy[t] = 0;
@@ -76,7 +77,8 @@ XPE_KERNEL(k_finish, k_finish_args)
                     sum += p.partial[f * parts + i];
                     masked += p.partial_masked ? p.partial_masked[f * parts + i] : 0;
                 }
-                p.out[(p.chunk.frame + f) * p.step] = p.first && leaves(&p, p.chunk.frame + f) ? (double)NAN : sum;
+                p.out[(p.chunk.frame + f) * p.step] =
+                    p.first && leaves(&p, p.chunk.frame + f) ? (double)NAN : sum;
                 if (p.out_masked)
                     p.out_masked[p.chunk.frame + f] = masked;
             }

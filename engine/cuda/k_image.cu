@@ -1,5 +1,5 @@
-/* Averages on bands, exact sums to numbers, modes and what follows from them: one block a row, so that a row's
- * number never depends on the division over devices. */
+/* Averages on bands, exact sums to numbers, modes and what follows from them: one block a row, so
+ * that a row's number never depends on the division over devices. */
 #include "kernel.h"
 
 #include "math/average.h"
@@ -30,7 +30,8 @@ XPE_KERNEL(k_average, k_average_args)
                     int64_t at = k * plane + i;
                     double q = xpe_cover_factor(p.l[at], p.share[k], p.eps[k]);
                     re += xpe_average_z(xpe_unfix(p.w[2 * at], unit_of(&p, k)), p.v[2 * at], q);
-                    im += xpe_average_z(xpe_unfix(p.w[2 * at + 1], unit_of(&p, k)), p.v[2 * at + 1], q);
+                    im += xpe_average_z(xpe_unfix(p.w[2 * at + 1], unit_of(&p, k)), p.v[2 * at + 1],
+                                        q);
                 }
                 z = xpe_c((float)re, (float)im); /* what the patches will really receive */
                 p.z[i] = z;
@@ -38,10 +39,11 @@ XPE_KERNEL(k_average, k_average_args)
                 for (int k = 0; k < p.modes; k++) {
                     int64_t at = k * plane + i;
                     double q = xpe_cover_factor(p.l[at], p.share[k], p.eps[k]);
-                    double v_re = xpe_average_v(p.v[2 * at], xpe_unfix(p.w[2 * at], unit_of(&p, k)), (double)z.re, p.l[at],
-                                                p.two_rho);
-                    double v_im = xpe_average_v(p.v[2 * at + 1], xpe_unfix(p.w[2 * at + 1], unit_of(&p, k)), (double)z.im,
-                                                p.l[at], p.two_rho);
+                    double v_re = xpe_average_v(p.v[2 * at], xpe_unfix(p.w[2 * at], unit_of(&p, k)),
+                                                (double)z.re, p.l[at], p.two_rho);
+                    double v_im =
+                        xpe_average_v(p.v[2 * at + 1], xpe_unfix(p.w[2 * at + 1], unit_of(&p, k)),
+                                      (double)z.im, p.l[at], p.two_rho);
                     p.v[2 * at] = v_re;
                     p.v[2 * at + 1] = v_im;
                     re += v_re * q;
@@ -112,7 +114,8 @@ XPE_KERNEL(k_decide, k_decide_args)
             x = xpe_larger(p.maxima[3 * g + 2], x);
         }
         if (t < p.modes)
-            p.unit[t] = xpe_trip_unit(&p.model, p.weight_max[t], p.reach[t], sqrt(v) + p.model.two_rho * sqrt(z));
+            p.unit[t] = xpe_trip_unit(&p.model, p.weight_max[t], p.reach[t],
+                                      sqrt(v) + p.model.two_rho * sqrt(z));
         if (t == 0 && p.bad[0] == 0 && !(v < INFINITY && z < INFINITY && x < INFINITY && x > 0))
             p.bad[0] = p.iteration;
     }
@@ -129,7 +132,8 @@ XPE_KERNEL(k_unfix, k_unfix_args)
         {
             energy[t] = 0;
             for (int64_t i = r * p.width + t; i < (r + 1) * p.width; i += XPE_BLOCK) {
-                double value = xpe_unfix(p.sum[i], p.unit[r / p.rows]), cover = value * XPE_COVERAGE_SCALE;
+                double value = xpe_unfix(p.sum[i], p.unit[r / p.rows]),
+                       cover = value * XPE_COVERAGE_SCALE;
                 p.out[i] = value;
                 energy[t] += cover * cover;
             }
@@ -142,7 +146,7 @@ XPE_KERNEL(k_unfix, k_unfix_args)
         }
     }
 }
-XPE_LAUNCHER(unfix, args->modes *args->rows)
+XPE_LAUNCHER(unfix, args->modes * args->rows)
 
 #define ADD_WORK ((args->count + 4 * XPE_BLOCK - 1) / (4 * XPE_BLOCK))
 
@@ -171,9 +175,12 @@ XPE_KERNEL(k_mode_average, k_mode_average_args)
         {
             most[t] = 0;
             for (int64_t i = r * p.n + t; i < (r + 1) * p.n; i += XPE_BLOCK) {
-                double r_re = xpe_unfix(p.r[2 * i], unit_r), r_im = xpe_unfix(p.r[2 * i + 1], unit_r);
-                double s_re = xpe_unfix(p.s[2 * i], unit_s), s_im = xpe_unfix(p.s[2 * i + 1], unit_s);
-                xpe_c32 u = xpe_c(xpe_mode_u(r_re, s_re, p.num_frames), xpe_mode_u(r_im, s_im, p.num_frames));
+                double r_re = xpe_unfix(p.r[2 * i], unit_r),
+                       r_im = xpe_unfix(p.r[2 * i + 1], unit_r);
+                double s_re = xpe_unfix(p.s[2 * i], unit_s),
+                       s_im = xpe_unfix(p.s[2 * i + 1], unit_s);
+                xpe_c32 u = xpe_c(xpe_mode_u(r_re, s_re, p.num_frames),
+                                  xpe_mode_u(r_im, s_im, p.num_frames));
                 p.u[i] = u;
                 p.d[i] = xpe_c(xpe_mode_d(r_re, s_re, (double)u.re, p.num_frames, p.two_rho),
                                xpe_mode_d(r_im, s_im, (double)u.im, p.num_frames, p.two_rho));
@@ -188,7 +195,7 @@ XPE_KERNEL(k_mode_average, k_mode_average_args)
         }
     }
 }
-XPE_LAUNCHER(mode_average, (int64_t)args->modes *args->n)
+XPE_LAUNCHER(mode_average, (int64_t)args->modes * args->n)
 
 XPE_KERNEL(k_mode_deviation, k_mode_deviation_args)
 {
@@ -197,11 +204,12 @@ XPE_KERNEL(k_mode_deviation, k_mode_deviation_args)
         XPE_THREADS(t)
         {
             for (int64_t i = r * p.n + t; i < (r + 1) * p.n; i += XPE_BLOCK)
-                p.deviation[i] = xpe_mode_deviation(xpe_unfix(p.sum[i], p.unit[r / p.n]), p.num_frames);
+                p.deviation[i] =
+                    xpe_mode_deviation(xpe_unfix(p.sum[i], p.unit[r / p.n]), p.num_frames);
         }
     }
 }
-XPE_LAUNCHER(mode_deviation, (int64_t)args->modes *args->n)
+XPE_LAUNCHER(mode_deviation, (int64_t)args->modes * args->n)
 
 XPE_KERNEL(k_mode_energy, k_mode_energy_args)
 {
@@ -223,7 +231,7 @@ XPE_KERNEL(k_mode_energy, k_mode_energy_args)
         }
     }
 }
-XPE_LAUNCHER(mode_energy, (int64_t)args->modes *args->n)
+XPE_LAUNCHER(mode_energy, (int64_t)args->modes * args->n)
 
 /* The largest of one mode's values in a row; what there is to reach is a sum over all modes. */
 XPE_KERNEL(k_mode_derive, k_mode_derive_args)
@@ -244,7 +252,8 @@ XPE_KERNEL(k_mode_derive, k_mode_derive_args)
                 for (int j = 0; j < p.modes; j++)
                     reach += xpe_reach(xpe_energy(p.d[j * plane + i]), p.share[j], p.eps[j]);
                 p.probe[at] = xpe_scale(p.d[at], 1.0f / (float)p.n);
-                p.divider[at] = xpe_scale(xpe_divider(p.d[at], (float)p.eps[k]), p.divider_scale[k]);
+                p.divider[at] =
+                    xpe_scale(xpe_divider(p.d[at], (float)p.eps[k]), p.divider_scale[k]);
                 p.weight[at] = weight;
                 m[0] = fmax(m[0], (double)energy);
                 m[XPE_BLOCK] = fmax(m[XPE_BLOCK], (double)weight);
@@ -261,7 +270,7 @@ XPE_KERNEL(k_mode_derive, k_mode_derive_args)
         }
     }
 }
-XPE_LAUNCHER(mode_derive, (int64_t)args->modes *args->n)
+XPE_LAUNCHER(mode_derive, (int64_t)args->modes * args->n)
 
 XPE_KERNEL(k_check, k_check_args)
 {

@@ -1,7 +1,8 @@
-/* Probe copies: steps 4, 5 and 6, between the transforms; sums over positions of probe-sized arrays.
+/* Probe copies: steps 4, 5 and 6, between the transforms; sums over positions of probe-sized
+ * arrays.
  *
- * All frames of a block add to the same n x n sums.  A thread therefore takes one pixel of a group of frames and
- * adds up in registers, which leaves one atomic addition in XPE_GROUP. */
+ * All frames of a block add to the same n x n sums.  A thread therefore takes one pixel of a group
+ * of frames and adds up in registers, which leaves one atomic addition in XPE_GROUP. */
 #include "pixel.h"
 
 XPE_KERNEL(k_copies_load, k_copies_load_args)
@@ -16,7 +17,8 @@ XPE_KERNEL(k_copies_load, k_copies_load_args)
             {
                 xpe_c32 x = p.image[xpe_place_of(p.place, f, p.chunk.n, i)];
                 for (int k = 0; k < p.chunk.modes; k++)
-                    p.field[k * p.chunk.stride + s.frame * plane + i] = xpe_mul(xpe_load_copy(&p, k, f, i), x);
+                    p.field[k * p.chunk.stride + s.frame * plane + i] =
+                        xpe_mul(xpe_load_copy(&p, k, f, i), x);
             }
         }
     }
@@ -39,7 +41,8 @@ XPE_KERNEL(k_impose, k_impose_args)
                 g = xpe_gain(p.y[p.chunk.frame * plane + at + i], intensity);
                 for (int k = 0; k < p.chunk.modes; k++) {
                     int64_t j = k * p.chunk.stride + at + i;
-                    p.copies[j] = xpe_imposed(p.copies[j], g * sqrtf(xpe_energy(p.modes[j])), i / p.chunk.n, i % p.chunk.n);
+                    p.copies[j] = xpe_imposed(p.copies[j], g * sqrtf(xpe_energy(p.modes[j])),
+                                              i / p.chunk.n, i % p.chunk.n);
                 }
             }
         }
@@ -65,8 +68,9 @@ XPE_KERNEL(k_copies_store, k_copies_store_args)
             int i = g.pixel + t;
             xpe_copy_sums sums = {0, 0, 0, 0};
             for (int64_t c = g.begin; i < plane && c < g.end; c++)
-                XPE_MAX32(most + (c - g.begin), xpe_store_copy(&p, g.mode, p.chunk.frame + c, i,
-                                                               p.field[g.mode * p.chunk.stride + c * plane + i], &sums));
+                XPE_MAX32(most + (c - g.begin),
+                          xpe_store_copy(&p, g.mode, p.chunk.frame + c, i,
+                                         p.field[g.mode * p.chunk.stride + c * plane + i], &sums));
             if (i < plane) {
                 xpe_add_sum(p.sum_s, g.mode * plane + i, sums.s_re, sums.s_im);
                 xpe_add_sum(p.sum_r, g.mode * plane + i, sums.r_re, sums.r_im);
@@ -75,7 +79,9 @@ XPE_KERNEL(k_copies_store, k_copies_store_args)
         XPE_THREADS(t)
         {
             if (t < g.end - g.begin)
-                XPE_MAX32((int32_t *)(void *)(p.s_energy + g.mode * p.chunk.block + p.chunk.frame + g.begin + t), most[t]);
+                XPE_MAX32((int32_t *)(void *)(p.s_energy + g.mode * p.chunk.block + p.chunk.frame +
+                                              g.begin + t),
+                          most[t]);
         }
     }
 }
@@ -94,8 +100,10 @@ XPE_KERNEL(k_deviation, k_deviation_args)
             if (i < plane) {
                 int64_t at = g.mode * plane + i;
                 for (int64_t c = g.begin; c < g.end; c++) {
-                    xpe_c32 s = p.copies.s[(g.mode * p.chunk.block + p.chunk.frame + c) * plane + i];
-                    float x = xpe_deviation(xpe_advance(s, p.copies.u[at], p.copies.two_rho), p.copies.d[at]);
+                    xpe_c32 s =
+                        p.copies.s[(g.mode * p.chunk.block + p.chunk.frame + c) * plane + i];
+                    float x = xpe_deviation(xpe_advance(s, p.copies.u[at], p.copies.two_rho),
+                                            p.copies.d[at]);
                     sum = xpe_fix_add(sum, xpe_fix(x, unit.magic, unit.bias));
                 }
                 XPE_ADD64(p.sum + at, sum);
@@ -117,7 +125,8 @@ XPE_KERNEL(k_settle, k_settle_args)
                 XPE_PIXELS(i, s, t)
                 {
                     int64_t at = (k * p.chunk.block + f) * plane + i;
-                    p.copies.s[at] = xpe_scale(xpe_settled(&p.copies, p.copies.s[at], k * plane + i), p.scale);
+                    p.copies.s[at] =
+                        xpe_scale(xpe_settled(&p.copies, p.copies.s[at], k * plane + i), p.scale);
                 }
         }
     }

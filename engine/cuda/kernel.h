@@ -29,13 +29,14 @@ XPE_HD xpe_segment xpe_segment_of(int64_t b, int n)
     return s;
 }
 
-#define XPE_PIXELS(i, segment, t) for (int i = (segment).begin + (t); i < (segment).end; i += XPE_BLOCK)
+#define XPE_PIXELS(i, segment, t)                                                                  \
+    for (int i = (segment).begin + (t); i < (segment).end; i += XPE_BLOCK)
 
 /* Combines the values of all threads into values[0], by the same tree always. */
 #define XPE_TREE(values, combine)                                                                  \
     for (int xpe_half = XPE_BLOCK / 2; xpe_half > 0; xpe_half /= 2)                                \
-        XPE_THREADS(xpe_t) if (xpe_t < xpe_half)(values)[xpe_t] =                                  \
-            combine((values)[xpe_t], (values)[xpe_t + xpe_half])
+    XPE_THREADS(xpe_t)                                                                             \
+    if (xpe_t < xpe_half)(values)[xpe_t] = combine((values)[xpe_t], (values)[xpe_t + xpe_half])
 
 XPE_HD double xpe_plus(double a, double b)
 {
@@ -49,20 +50,23 @@ XPE_HD int64_t xpe_place_of(k_place place, int64_t f, int n, int i)
     return ((int64_t)place.first[2 * f] + row) * place.cols + place.first[2 * f + 1] + col;
 }
 
-/* A segment's pixels that a thread of a group kernel takes: one, the same for all frames of the group. */
+/* A segment's pixels that a thread of a group kernel takes: one, the same for all frames of the
+ * group. */
 typedef struct xpe_group {
-    int mode, pixel; /* first pixel of the block */
+    int mode, pixel;    /* first pixel of the block */
     int64_t begin, end; /* frames of the chunk */
 } xpe_group;
 
 XPE_HD int64_t xpe_groups(const k_chunk *c, int modes)
 {
-    return (((int64_t)c->n * c->n + XPE_BLOCK - 1) / XPE_BLOCK) * ((c->count + XPE_GROUP - 1) / XPE_GROUP) * modes;
+    return (((int64_t)c->n * c->n + XPE_BLOCK - 1) / XPE_BLOCK) *
+           ((c->count + XPE_GROUP - 1) / XPE_GROUP) * modes;
 }
 
 XPE_HD xpe_group xpe_group_of(int64_t b, const k_chunk *c)
 {
-    int64_t tiles = ((int64_t)c->n * c->n + XPE_BLOCK - 1) / XPE_BLOCK, runs = (c->count + XPE_GROUP - 1) / XPE_GROUP;
+    int64_t tiles = ((int64_t)c->n * c->n + XPE_BLOCK - 1) / XPE_BLOCK,
+            runs = (c->count + XPE_GROUP - 1) / XPE_GROUP;
     int64_t run = b / tiles;
     xpe_group g;
     g.pixel = (int)(b - run * tiles) * XPE_BLOCK;

@@ -1,10 +1,10 @@
 /* Arguments and launchers of the kernels, shared by k_*.cu and the C files.
  *
- * Work on frames is cut into segments of XPE_SEGMENT pixels of one frame; whatever is reduced over a frame is
- * reduced within a segment by a fixed tree and over its segments in order, so that no number depends on batch,
- * grid or device.  Sums over frames are integers.  Arrays named by `frame` belong to the whole block and are
- * entered at frame `frame`; fields hold just the frames of a chunk, [mode][frame of chunk][n][n], with `stride`
- * pixels from one mode to the next. */
+ * Work on frames is cut into segments of XPE_SEGMENT pixels of one frame; whatever is reduced over
+ * a frame is reduced within a segment by a fixed tree and over its segments in order, so that no
+ * number depends on batch, grid or device.  Sums over frames are integers.  Arrays named by `frame`
+ * belong to the whole block and are entered at frame `frame`; fields hold just the frames of a
+ * chunk, [mode][frame of chunk][n][n], with `stride` pixels from one mode to the next. */
 #ifndef XPE_CUDA_KERNELS_H
 #define XPE_CUDA_KERNELS_H
 
@@ -31,7 +31,7 @@ typedef struct k_chunk {
     int n, modes;
     int64_t frame, count; /* of the block */
     int64_t block;
-    int64_t stride;       /* of fields */
+    int64_t stride;         /* of fields */
     const xpe_c32 *twiddle; /* [n] exp(-2 pi i k / n), for transforms of our own */
 } k_chunk;
 
@@ -61,12 +61,14 @@ typedef struct k_finish_args {
     const int64_t *partial_masked;
     double *out;
     int64_t *out_masked;
-    int64_t step;       /* of out, in elements */
-    const int32_t *first; /* not NULL: NAN where the patch shifted by (row, col) leaves rows x cols */
+    int64_t step; /* of out, in elements */
+    const int32_t
+        *first; /* not NULL: NAN where the patch shifted by (row, col) leaves rows x cols */
     int64_t row, col, rows, cols;
 } k_finish_args;
 
-/* field_k = d_k times the patch of the image at (row, col) from the frame's own; 0 where that leaves the image. */
+/* field_k = d_k times the patch of the image at (row, col) from the frame's own; 0 where that
+ * leaves the image. */
 typedef struct k_product_args {
     k_chunk chunk;
     k_place place;
@@ -300,20 +302,22 @@ typedef struct k_check_args {
 } k_check_args;
 
 #define XPE_CUDA_KERNEL_LIST(X)                                                                    \
-    X(amplitude) X(finish) X(product) X(load) X(replace) X(misfit) X(store) X(cover)               \
-    X(copies_load) X(impose) X(copies_store) X(deviation) X(settle) X(fill) X(patch) X(residual)   \
-    X(back) X(average) X(maxima) X(decide) X(unfix) X(add) X(mode_average) X(mode_deviation) X(mode_energy)            \
-    X(mode_derive) X(check)
+    X(amplitude)                                                                                   \
+    X(finish) X(product) X(load) X(replace) X(misfit) X(store) X(cover) X(copies_load) X(impose)   \
+        X(copies_store) X(deviation) X(settle) X(fill) X(patch) X(residual) X(back) X(average)     \
+            X(maxima) X(decide) X(unfix) X(add) X(mode_average) X(mode_deviation) X(mode_energy)   \
+                X(mode_derive) X(check)
 /* Kernels that transform as well (k_chain.cu), by the arguments of the one that does the rest. */
 #define XPE_CUDA_CHAIN_LIST(X)                                                                     \
-    X(rows_product, product) X(rows_load, load) X(rows_copies, copies_load)                        \
-    X(columns_misfit, misfit) X(columns_replace, replace) X(columns_impose, impose)                \
-    X(columns_residual, residual)                                                                  \
-    X(rows_store, store) X(rows_copies_store, copies_store) X(rows_back, back)
+    X(rows_product, product)                                                                       \
+    X(rows_load, load) X(rows_copies, copies_load) X(columns_misfit, misfit)                       \
+        X(columns_replace, replace) X(columns_impose, impose) X(columns_residual, residual)        \
+            X(rows_store, store) X(rows_copies_store, copies_store) X(rows_back, back)
 #define X(name) cudaError_t xpe_cuda_k_##name(const k_##name##_args *args, cudaStream_t stream);
 XPE_CUDA_KERNEL_LIST(X)
 #undef X
-#define X(name, args_of) cudaError_t xpe_cuda_k_##name(const k_##args_of##_args *args, cudaStream_t stream);
+#define X(name, args_of)                                                                           \
+    cudaError_t xpe_cuda_k_##name(const k_##args_of##_args *args, cudaStream_t stream);
 XPE_CUDA_CHAIN_LIST(X)
 #undef X
 

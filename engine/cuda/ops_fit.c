@@ -1,15 +1,18 @@
-/* The trip over the frames: step 7 of an iteration, its step 2, and step 1 of the next.  See backend/backend.h,
- * xpe_fit_args; bytes by design are in docs/performance.md. */
+/* The trip over the frames: step 7 of an iteration, its step 2, and step 1 of the next.  See
+ * backend/backend.h, xpe_fit_args; bytes by design are in docs/performance.md. */
 #include "chunk.h"
 #include "fft.h"
 
 /* Far fields of the product and their misfit, a partial a segment. */
-static bool far_misfit(xpe_team *team, int device, const k_product_args *product, const k_misfit_args *misfit)
+static bool far_misfit(xpe_team *team, int device, const k_product_args *product,
+                       const k_misfit_args *misfit)
 {
     if (xpe_cuda_own(team->n))
-        return XPE_RUN(team, device, rows_product, product) && XPE_RUN(team, device, columns_misfit, misfit);
+        return XPE_RUN(team, device, rows_product, product) &&
+               XPE_RUN(team, device, columns_misfit, misfit);
     return XPE_RUN(team, device, product, product) &&
-           xpe_cuda_fft_run(team, device, product->field, product->chunk.modes, -1) && XPE_RUN(team, device, misfit, misfit);
+           xpe_cuda_fft_run(team, device, product->field, product->chunk.modes, -1) &&
+           XPE_RUN(team, device, misfit, misfit);
 }
 
 static void measure_error(xpe_team *team, int device, const xpe_fit_args *a, k_chunk chunk)
@@ -21,7 +24,8 @@ static void measure_error(xpe_team *team, int device, const xpe_fit_args *a, k_c
                               .probe = xpe_data(a->probe),
                               .field = d->field[0]};
     k_misfit_args misfit = {chunk, xpe_data(a->y), d->field[0], d->partial};
-    k_finish_args finish = {.chunk = chunk, .partial = d->partial, .out = xpe_data(a->misfit), .step = 1};
+    k_finish_args finish = {
+        .chunk = chunk, .partial = d->partial, .out = xpe_data(a->misfit), .step = 1};
 
     if (far_misfit(team, device, &product, &misfit))
         (void)XPE_RUN(team, device, finish, &finish);
@@ -78,10 +82,13 @@ static bool fit_patches(xpe_team *team, int device, const xpe_fit_args *a, k_chu
 
     team->transforms += 2 * chunk.count * a->modes;
     if (xpe_cuda_own(team->n))
-        return XPE_RUN(team, device, rows_load, &load) && XPE_RUN(team, device, columns_replace, &replace) &&
+        return XPE_RUN(team, device, rows_load, &load) &&
+               XPE_RUN(team, device, columns_replace, &replace) &&
                store_patches(team, device, a, chunk);
-    return XPE_RUN(team, device, load, &load) && xpe_cuda_fft_run(team, device, d->field[0], a->modes, -1) &&
-           XPE_RUN(team, device, replace, &replace) && xpe_cuda_fft_run(team, device, d->field[0], a->modes, +1) &&
+    return XPE_RUN(team, device, load, &load) &&
+           xpe_cuda_fft_run(team, device, d->field[0], a->modes, -1) &&
+           XPE_RUN(team, device, replace, &replace) &&
+           xpe_cuda_fft_run(team, device, d->field[0], a->modes, +1) &&
            store_patches(team, device, a, chunk);
 }
 
@@ -111,10 +118,12 @@ static void sum_coverage(xpe_team *team, int device, const xpe_fit_args *a, k_ch
     (void)XPE_RUN(team, device, cover, &cover);
 }
 
-/* Bytes of device memory by design, a pixel of a frame; docs/performance.md tells where they come from. */
+/* Bytes of device memory by design, a pixel of a frame; docs/performance.md tells where they come
+ * from. */
 static int64_t bytes_a_pixel(const xpe_fit_args *a, bool own)
 {
-    int64_t k = a->modes, bytes = 0, sums = 16 + (a->flags & XPE_FIT_SUM_V ? 16 : 0) + (a->flags & XPE_FIT_SUM_L ? 8 : 0);
+    int64_t k = a->modes, bytes = 0,
+            sums = 16 + (a->flags & XPE_FIT_SUM_V ? 16 : 0) + (a->flags & XPE_FIT_SUM_L ? 8 : 0);
 
     if (a->flags & XPE_FIT_ERROR)
         bytes += 4 + (own ? 16 * k : 8 + 48 * k);
@@ -154,8 +163,8 @@ void xpe_cuda_fit(xpe_team *team, int device, const xpe_fit_args *args)
 static void patches_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
 {
     const xpe_patch_args *a = &op->args.patch;
-    k_patch_args patch = {xpe_chunk(team, device, a->batch, 0, index), xpe_place(a->first, a->cols), xpe_data(a->image),
-                          xpe_data(a->v)};
+    k_patch_args patch = {xpe_chunk(team, device, a->batch, 0, index), xpe_place(a->first, a->cols),
+                          xpe_data(a->image), xpe_data(a->v)};
 
     (void)XPE_RUN(team, device, patch, &patch);
 }
@@ -203,7 +212,8 @@ static void search_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_
 void xpe_cuda_search(xpe_team *team, int device, const xpe_search_args *args)
 {
     int64_t side = 2 * args->max_shift + 1;
-    xpe_cuda_op op = {.run = search_run, .chunks = xpe_chunks(team, device, args->batch, 1) * side * side};
+    xpe_cuda_op op = {.run = search_run,
+                      .chunks = xpe_chunks(team, device, args->batch, 1) * side * side};
     op.args.search = *args;
     xpe_cuda_enqueue(team, device, &op);
 }

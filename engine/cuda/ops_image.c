@@ -44,8 +44,12 @@ static void amplitudes_run(xpe_team *team, int device, const xpe_cuda_op *op, in
     const xpe_amplitude_args *a = &op->args.amplitude;
     xpe_cuda_device *d = &team->devices[device];
     int64_t most = slab_frames(team, device, a), left = a->batch.count - index * most;
-    k_chunk chunk = {.n = (int)team->n, .frame = a->batch.first + index * most, .count = left < most ? left : most, .block = a->batch.block};
-    size_t plane = (size_t)(team->n * team->n), frames = (size_t)chunk.count * plane * xpe_type_size(a->type);
+    k_chunk chunk = {.n = (int)team->n,
+                     .frame = a->batch.first + index * most,
+                     .count = left < most ? left : most,
+                     .block = a->batch.block};
+    size_t plane = (size_t)(team->n * team->n),
+           frames = (size_t)chunk.count * plane * xpe_type_size(a->type);
     k_amplitude_args amplitude = {.chunk = chunk,
                                   .raw = d->raw,
                                   .type = (int)a->type,
@@ -66,15 +70,17 @@ static void amplitudes_run(xpe_team *team, int device, const xpe_cuda_op *op, in
     if (!slab)
         return;
     fill_slab(slab, team, a, chunk);
-    if (!XPE_CUDA(team, device, cudaMemcpyAsync, d->raw, slab, frames + (size_t)masks(a, chunk.count) * plane,
-                  cudaMemcpyHostToDevice, d->stream))
+    if (!XPE_CUDA(team, device, cudaMemcpyAsync, d->raw, slab,
+                  frames + (size_t)masks(a, chunk.count) * plane, cudaMemcpyHostToDevice,
+                  d->stream))
         return;
     xpe_cuda_slab_sent(team, device);
     if (!team->failed && XPE_RUN(team, device, amplitude, &amplitude))
         (void)XPE_RUN(team, device, finish, &finish);
 }
 
-/* The first operation of a run, and the first that knows how many frames a device has: work memory is taken here. */
+/* The first operation of a run, and the first that knows how many frames a device has: work memory
+ * is taken here. */
 void xpe_cuda_amplitudes(xpe_team *team, int device, const xpe_amplitude_args *args)
 {
     xpe_cuda_op op = {.run = amplitudes_run};
@@ -130,7 +136,8 @@ static void average_run(xpe_team *team, int device, const xpe_cuda_op *op, int64
 static void maxima_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
 {
     const xpe_maxima_args *a = &op->args.maxima;
-    k_maxima_args args = {a->frames, a->rows, xpe_data(a->v_energy), xpe_data(a->row_max), (double *)xpe_data(a->out) + 3 * a->slot};
+    k_maxima_args args = {a->frames, a->rows, xpe_data(a->v_energy), xpe_data(a->row_max),
+                          (double *)xpe_data(a->out) + 3 * a->slot};
 
     (void)index;
     (void)XPE_RUN(team, device, maxima, &args);

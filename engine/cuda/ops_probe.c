@@ -1,5 +1,5 @@
-/* Probe copies: step 4 with the pending steps 5 and 6, the deviations of step 6, and what a scheduled mode needs.
- * See backend/backend.h. */
+/* Probe copies: step 4 with the pending steps 5 and 6, the deviations of step 6, and what a
+ * scheduled mode needs. See backend/backend.h. */
 #include "chunk.h"
 #include "fft.h"
 
@@ -12,7 +12,8 @@ static k_copies copies(const xpe_copy_state *c, bool pending)
                       .two_rho = c->two_rho};
 }
 
-/* Fields of the modes and of the copies; rows only where transforms are our own, which do columns when they are needed. */
+/* Fields of the modes and of the copies; rows only where transforms are our own, which do columns
+ * when they are needed. */
 static bool far_fields(xpe_team *team, int device, const xpe_probe_args *a, k_chunk chunk)
 {
     xpe_cuda_device *d = &team->devices[device];
@@ -28,9 +29,11 @@ static bool far_fields(xpe_team *team, int device, const xpe_probe_args *a, k_ch
                                .field = d->field[1]};
 
     if (xpe_cuda_own(team->n))
-        return XPE_RUN(team, device, rows_product, &product) && XPE_RUN(team, device, rows_copies, &load);
+        return XPE_RUN(team, device, rows_product, &product) &&
+               XPE_RUN(team, device, rows_copies, &load);
     return XPE_RUN(team, device, product, &product) && XPE_RUN(team, device, copies_load, &load) &&
-           xpe_cuda_fft_run(team, device, d->field[0], a->modes, -1) && xpe_cuda_fft_run(team, device, d->field[1], a->modes, -1);
+           xpe_cuda_fft_run(team, device, d->field[0], a->modes, -1) &&
+           xpe_cuda_fft_run(team, device, d->field[1], a->modes, -1);
 }
 
 static bool store_copies(xpe_team *team, int device, const xpe_probe_args *a, k_chunk chunk)
@@ -53,7 +56,8 @@ static bool store_copies(xpe_team *team, int device, const xpe_probe_args *a, k_
     for (int k = 0; k < a->modes; k++)
         if (!xpe_clear(team, device, store.s_energy + k * chunk.block, a->batch, &chunk))
             return false;
-    return xpe_cuda_own(team->n) ? XPE_RUN(team, device, rows_copies_store, &store) : XPE_RUN(team, device, copies_store, &store);
+    return xpe_cuda_own(team->n) ? XPE_RUN(team, device, rows_copies_store, &store)
+                                 : XPE_RUN(team, device, copies_store, &store);
 }
 
 static void probe_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
@@ -67,11 +71,13 @@ static void probe_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t
 
     team->transforms += 3 * chunk.count * a->modes;
     /* docs/performance.md */
-    team->bytes_moved += (4 + a->modes * (own ? 8 + 24 + 24 + 24 : 8 + 24 + 96 + 24 + 24)) * chunk.count * team->n * team->n;
+    team->bytes_moved += (4 + a->modes * (own ? 8 + 24 + 24 + 24 : 8 + 24 + 96 + 24 + 24)) *
+                         chunk.count * team->n * team->n;
     if (!far_fields(team, device, a, chunk))
         return;
     if (own ? !XPE_RUN(team, device, columns_impose, &impose)
-            : !XPE_RUN(team, device, impose, &impose) || !xpe_cuda_fft_run(team, device, d->field[1], a->modes, +1))
+            : !XPE_RUN(team, device, impose, &impose) ||
+                  !xpe_cuda_fft_run(team, device, d->field[1], a->modes, +1))
         return;
     (void)store_copies(team, device, a, chunk);
 }
@@ -107,7 +113,8 @@ void xpe_cuda_deviation(xpe_team *team, int device, const xpe_deviation_args *ar
 static void settle_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
 {
     const xpe_settle_args *a = &op->args.settle;
-    k_settle_args args = {xpe_chunk(team, device, a->batch, a->modes, index), copies(&a->copy, a->copy.pending), a->scale};
+    k_settle_args args = {xpe_chunk(team, device, a->batch, a->modes, index),
+                          copies(&a->copy, a->copy.pending), a->scale};
 
     (void)XPE_RUN(team, device, settle, &args);
 }
@@ -122,7 +129,8 @@ void xpe_cuda_settle_copies(xpe_team *team, int device, const xpe_settle_args *a
 static void fill_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
 {
     const xpe_fill_args *a = &op->args.fill;
-    k_fill_args args = {xpe_chunk(team, device, a->batch, 0, index), a->mode, xpe_data(a->s), xpe_data(a->value)};
+    k_fill_args args = {xpe_chunk(team, device, a->batch, 0, index), a->mode, xpe_data(a->s),
+                        xpe_data(a->value)};
 
     (void)XPE_RUN(team, device, fill, &args);
 }
@@ -142,7 +150,11 @@ static void back_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t 
     xpe_cuda_device *d = &team->devices[device];
     k_chunk chunk = xpe_chunk(team, device, a->batch, a->modes, index);
     k_place place = xpe_place(a->first, a->cols);
-    k_product_args product = {.chunk = chunk, .place = place, .image = xpe_data(a->image), .probe = xpe_data(a->probe), .field = d->field[0]};
+    k_product_args product = {.chunk = chunk,
+                              .place = place,
+                              .image = xpe_data(a->image),
+                              .probe = xpe_data(a->probe),
+                              .field = d->field[0]};
     k_residual_args residual = {chunk, xpe_data(a->y), d->field[0], xpe_data(a->nonzero)};
     k_back_args back = {.chunk = chunk,
                         .place = place,
@@ -158,11 +170,13 @@ static void back_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t 
         return;
     if (xpe_cuda_own(team->n))
         (void)((!a->modes || XPE_RUN(team, device, rows_product, &product)) &&
-               XPE_RUN(team, device, columns_residual, &residual) && XPE_RUN(team, device, rows_back, &back));
+               XPE_RUN(team, device, columns_residual, &residual) &&
+               XPE_RUN(team, device, rows_back, &back));
     else
         (void)((!a->modes || (XPE_RUN(team, device, product, &product) &&
                               xpe_cuda_fft_run(team, device, d->field[0], a->modes, -1))) &&
-               XPE_RUN(team, device, residual, &residual) && xpe_cuda_fft_run(team, device, d->field[0], 1, +1) &&
+               XPE_RUN(team, device, residual, &residual) &&
+               xpe_cuda_fft_run(team, device, d->field[0], 1, +1) &&
                XPE_RUN(team, device, back, &back));
 }
 

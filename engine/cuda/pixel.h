@@ -1,5 +1,6 @@
-/* What is done to one pixel between the transforms, shared by the kernels that only do that (k_fit.cu, k_probe.cu) and
- * those that transform as well (k_chain.cu).  f is a frame of the block, c the same frame of the chunk, i a pixel. */
+/* What is done to one pixel between the transforms, shared by the kernels that only do that
+ * (k_fit.cu, k_probe.cu) and those that transform as well (k_chain.cu).  f is a frame of the block,
+ * c the same frame of the chunk, i a pixel. */
 #ifndef XPE_CUDA_PIXEL_H
 #define XPE_CUDA_PIXEL_H
 
@@ -52,7 +53,8 @@ XPE_DEVICE int32_t xpe_store_v(const k_store_args *p, int64_t f, int i, xpe_c32 
             xpe_add_pixel(p->sum_v, k * p->window + at, weight, v, p->unit_v[k]);
         xpe_add_pixel(p->sum_w, k * p->window + at, weight, w, xpe_unit_w(p, k));
         if (p->sum_l)
-            XPE_ADD64(p->sum_l + k * p->window + at, xpe_fix(weight, p->unit_l[k].magic, p->unit_l[k].bias));
+            XPE_ADD64(p->sum_l + k * p->window + at,
+                      xpe_fix(weight, p->unit_l[k].magic, p->unit_l[k].bias));
     }
     v = xpe_retreat(v, w, p->two_rho);
     p->v[f * plane + i] = v;
@@ -63,7 +65,9 @@ XPE_DEVICE int32_t xpe_store_v(const k_store_args *p, int64_t f, int i, xpe_c32 
 
 XPE_DEVICE xpe_c32 xpe_settled(const k_copies *c, xpe_c32 s, int64_t i)
 {
-    return c->deviation ? xpe_replace_outlier(xpe_advance(s, c->u[i], c->two_rho), c->d[i], c->deviation[i]) : s;
+    return c->deviation
+               ? xpe_replace_outlier(xpe_advance(s, c->u[i], c->two_rho), c->d[i], c->deviation[i])
+               : s;
 }
 
 /* The copy of mode k, after its pending steps, which are done for good here. */
@@ -77,7 +81,8 @@ XPE_DEVICE xpe_c32 xpe_load_copy(const k_copies_load_args *p, int k, int64_t f, 
     return copy;
 }
 
-/* The copy's field with the amplitude `wanted`; where it is 0 the phase factor is 1, times the checkerboard. */
+/* The copy's field with the amplitude `wanted`; where it is 0 the phase factor is 1, times the
+ * checkerboard. */
 XPE_DEVICE xpe_c32 xpe_imposed(xpe_c32 s, float wanted, int row, int col)
 {
     float energy = xpe_energy(s);
@@ -98,11 +103,13 @@ typedef struct xpe_copy_sums {
 } xpe_copy_sums;
 
 /* Step 4 from the field t of mode k on; returns |s|^2 as ordered bits. */
-XPE_DEVICE int32_t xpe_store_copy(const k_copies_store_args *p, int k, int64_t f, int i, xpe_c32 t, xpe_copy_sums *sums)
+XPE_DEVICE int32_t xpe_store_copy(const k_copies_store_args *p, int k, int64_t f, int i, xpe_c32 t,
+                                  xpe_copy_sums *sums)
 {
     int64_t plane = (int64_t)p->chunk.n * p->chunk.n, at = (k * p->chunk.block + f) * plane + i;
     k_unit unit_r = p->unit_r[k], unit_s = p->unit_s[k];
-    xpe_c32 s = p->s[at], r = xpe_divided(t, p->image[xpe_place_of(p->place, f, p->chunk.n, i)], p->patch_eps, p->factor);
+    xpe_c32 s = p->s[at], r = xpe_divided(t, p->image[xpe_place_of(p->place, f, p->chunk.n, i)],
+                                          p->patch_eps, p->factor);
 
     sums->s_re = xpe_fix_add(sums->s_re, xpe_fix(s.re, unit_s.magic, unit_s.bias));
     sums->s_im = xpe_fix_add(sums->s_im, xpe_fix(s.im, unit_s.magic, unit_s.bias));
@@ -125,7 +132,8 @@ XPE_DEVICE xpe_c32 xpe_back_value(const k_back_args *p, int64_t f, int i, xpe_c3
 {
     if (!p->chunk.modes)
         return xpe_scale(t, p->factor);
-    return xpe_divided(t, p->image[xpe_place_of(p->place, f, p->chunk.n, i)], p->patch_eps, p->factor);
+    return xpe_divided(t, p->image[xpe_place_of(p->place, f, p->chunk.n, i)], p->patch_eps,
+                       p->factor);
 }
 
 #endif

@@ -1,16 +1,17 @@
 /* What the files of the CUDA backend share: the team, its devices, their queues and memory.
  *
- * One host thread serves all devices of a team; nothing it calls blocks.  An operation of the backend table is
- * appended to its device's list.  xpe_wait works the lists off, one chunk of one device after the other, so that
- * every GPU has a few chunks queued on its stream and none waits for the host to be done with another one.
- * Copies between devices are gathered from all lists and made together, on streams of their own (comm.c): what moves
- * and what computes wait for each other at the transfers, or, between `beside` on and off, only where it is turned on
- * and off.
+ * One host thread serves all devices of a team; nothing it calls blocks.  An operation of the
+ * backend table is appended to its device's list.  xpe_wait works the lists off, one chunk of one
+ * device after the other, so that every GPU has a few chunks queued on its stream and none waits
+ * for the host to be done with another one. Copies between devices are gathered from all lists and
+ * made together, on streams of their own (comm.c): what moves and what computes wait for each other
+ * at the transfers, or, between `beside` on and off, only where it is turned on and off.
  *
- * When the lists are empty the host waits only if it has asked for data (xpe_download), and then only until that has
- * come: what was enqueued behind it goes on.  Each stream is told to wait for the others by events.  Waiting is looking at events until they are done, or until
- * xpe_cuda_patience_s have passed: a device that does not come back is then reported as lost and given up, with its
- * memory, because every call that would free it could block for ever.
+ * When the lists are empty the host waits only if it has asked for data (xpe_download), and then
+ * only until that has come: what was enqueued behind it goes on.  Each stream is told to wait for
+ * the others by events.  Waiting is looking at events until they are done, or until
+ * xpe_cuda_patience_s have passed: a device that does not come back is then reported as lost and
+ * given up, with its memory, because every call that would free it could block for ever.
  *
  * The first failure of a team is kept and everything behind it is dropped; wait reports it. */
 #ifndef XPE_CUDA_TEAM_H
@@ -19,13 +20,14 @@
 #include "backend/backend.h"
 #include "kernels.h"
 
-#define XPE_PACE 8                         /* chunks that a device has queued at most */
-#define XPE_MEETINGS 8                     /* more than there are between two waits of the host */
-#define XPE_SLAB_BYTES ((size_t)2 << 20)   /* pinned memory for sending: two of them a device */
-#define XPE_DOWN_BYTES ((size_t)1 << 20)   /* pinned memory for reading */
-#define XPE_STAGE_BYTES ((size_t)4 << 20)  /* what a device receives to add */
-#define XPE_FIELD_PIXELS ((int64_t)1 << 22) /* of the frames that are in work together, see xpe_cuda_frames */
-#define XPE_PLAN_FRAMES 64                 /* most frames of a cuFFT plan */
+#define XPE_PACE 8                        /* chunks that a device has queued at most */
+#define XPE_MEETINGS 8                    /* more than there are between two waits of the host */
+#define XPE_SLAB_BYTES ((size_t)2 << 20)  /* pinned memory for sending: two of them a device */
+#define XPE_DOWN_BYTES ((size_t)1 << 20)  /* pinned memory for reading */
+#define XPE_STAGE_BYTES ((size_t)4 << 20) /* what a device receives to add */
+#define XPE_FIELD_PIXELS                                                                           \
+    ((int64_t)1 << 22)     /* of the frames that are in work together, see xpe_cuda_frames */
+#define XPE_PLAN_FRAMES 64 /* most frames of a cuFFT plan */
 
 /* Seconds without any progress after which a device counts as lost. */
 extern double xpe_cuda_patience_s;
@@ -119,7 +121,7 @@ typedef struct xpe_cuda_device {
     cudaEvent_t moved;   /* the same of moves */
     cudaEvent_t arrived; /* the last thing that was asked for */
     bool ends_arrived;   /* nothing is enqueued on stream behind it */
-    cudaEvent_t parted, joined; /* where one stream waited for the other */
+    cudaEvent_t parted, joined;        /* where one stream waited for the other */
     cudaEvent_t meeting[XPE_MEETINGS]; /* where the streams were ordered, in turn */
     int64_t met;                       /* how often so far */
     cudaEvent_t pace[XPE_PACE];
@@ -137,19 +139,20 @@ typedef struct xpe_cuda_device {
     cudaEvent_t slab_sent[2];
     bool slab_sending[2];
     int slab_next;
-    char *raw; /* slab_bytes of device memory: frames as recorded */
+    char *raw;  /* slab_bytes of device memory: frames as recorded */
     char *down; /* pinned, XPE_DOWN_BYTES */
     size_t down_used;
     xpe_arrival *arrivals;
     int arrival_count, arrival_room;
     char *stage; /* XPE_STAGE_BYTES */
-    int64_t *greetings; /* [devices]: the first bytes between two devices; a team that connects them */
+    int64_t
+        *greetings; /* [devices]: the first bytes between two devices; a team that connects them */
 
-    int64_t frames; /* of a chunk; 0: not known yet */
+    int64_t frames;    /* of a chunk; 0: not known yet */
     xpe_c32 *field[2]; /* [modes][frames][n][n]; the second only for an estimated probe */
     double *partial;   /* [frames][segments] */
     int64_t *partial_masked;
-    xpe_c32 *twiddle;  /* [n], see kernels.h; of transforms of our own */
+    xpe_c32 *twiddle; /* [n], see kernels.h; of transforms of our own */
     char *fft_area;
     size_t fft_bytes;
 } xpe_cuda_device;
@@ -161,7 +164,8 @@ struct xpe_team {
     int modes;
     bool failed, hung, profile;
     bool beside; /* transfers that are enqueued now run beside what comes behind them */
-    double seconds_busy; /* from the first queued chunk to the last finished one; only when profiled */
+    double
+        seconds_busy; /* from the first queued chunk to the last finished one; only when profiled */
     xpe_error failure;
     struct xpe_comm *comm; /* NULL: copies by the runtime */
     int64_t bytes_now, bytes_peak, bytes_pinned, bytes_moved, transforms;
@@ -184,20 +188,23 @@ void xpe_cuda_enqueue(xpe_team *team, int device, const xpe_cuda_op *op);
 /* Until everything enqueued on the device's `stream` is done, its arrivals included. */
 bool xpe_cuda_finish(xpe_team *team, int device);
 bool xpe_cuda_finish_moves(xpe_team *team, int device); /* the same of `moves` */
-/* Lets what is enqueued come to its end whatever has failed before, because memory it uses is about to be freed. */
+/* Lets what is enqueued come to its end whatever has failed before, because memory it uses is about
+ * to be freed. */
 void xpe_cuda_settle(xpe_team *team);
 int xpe_cuda_number(const char *name); /* of "cuda:N", or -1 */
 /* Until the event has happened; false when the team has failed. */
 bool xpe_cuda_await(xpe_team *team, int device, cudaEvent_t event);
-/* What moves waits for what computes so far (parting), or what computes for what moves; across: on all devices, else
- * on its own. */
+/* What moves waits for what computes so far (parting), or what computes for what moves; across: on
+ * all devices, else on its own. */
 bool xpe_cuda_order(xpe_team *team, bool parting, bool across);
 double xpe_cuda_clock(void);
-xpe_status xpe_cuda_open(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes, xpe_error *err);
+xpe_status xpe_cuda_open(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes,
+                         xpe_error *err);
 void xpe_cuda_close(xpe_team *team);
 xpe_status xpe_cuda_wait(xpe_team *team, xpe_error *err);
 xpe_status xpe_cuda_order_all(xpe_team *team, xpe_error *err); /* the table's `order` */
-/* Gives back what outlives a team: plans, communicators.  For the end of a process, and for tests. */
+/* Gives back what outlives a team: plans, communicators.  For the end of a process, and for tests.
+ */
 void xpe_cuda_forget(void);
 
 /* ------------------------------------------------------------------------------- buffer.c */
@@ -210,8 +217,9 @@ int64_t xpe_cuda_frames(int64_t n);
 /* Takes the memory that the chunks of a block need: fields 1 or 2. */
 xpe_status xpe_cuda_work(xpe_team *team, int device, int64_t block, int fields, xpe_error *err);
 /* Device memory beside buffers and sums: see backend.h, work_bytes. */
-xpe_status xpe_cuda_work_bytes(xpe_work *out, const char *name, int64_t n, int modes, int64_t frames, bool known, bool alone,
-                               int64_t room, xpe_error *err);
+xpe_status xpe_cuda_work_bytes(xpe_work *out, const char *name, int64_t n, int modes,
+                               int64_t frames, bool known, bool alone, int64_t room,
+                               xpe_error *err);
 void xpe_cuda_set_chunk(xpe_team *team, int device, int64_t frames);
 size_t xpe_cuda_slab_bytes(int64_t n);
 /* Segments of a frame, see kernels.h. */
@@ -222,20 +230,24 @@ static inline int64_t xpe_cuda_segments(int64_t n)
 /* Pinned memory of slab_bytes that is free to be written; NULL when the team has failed. */
 char *xpe_cuda_slab_take(xpe_team *team, int device);
 void xpe_cuda_slab_sent(xpe_team *team, int device); /* what was copied from it is enqueued */
-xpe_status xpe_cuda_buffer_create(xpe_buffer **out, xpe_team *team, int device, size_t bytes, xpe_error *err);
+xpe_status xpe_cuda_buffer_create(xpe_buffer **out, xpe_team *team, int device, size_t bytes,
+                                  xpe_error *err);
 void xpe_cuda_buffer_destroy(xpe_buffer *buffer);
 void xpe_cuda_upload(xpe_team *team, xpe_buffer *to, size_t offset, const void *from, size_t bytes);
-void xpe_cuda_download(xpe_team *team, void *to, const xpe_buffer *from, size_t offset, size_t bytes);
+void xpe_cuda_download(xpe_team *team, void *to, const xpe_buffer *from, size_t offset,
+                       size_t bytes);
 void xpe_cuda_zero(xpe_team *team, xpe_buffer *buffer);
 void xpe_cuda_deliver(xpe_cuda_device *d); /* arrivals of a finished device to their places */
 
-xpe_status xpe_cuda_sums_create(xpe_sums **out, xpe_team *team, int device, const xpe_sums_desc *desc, xpe_error *err);
+xpe_status xpe_cuda_sums_create(xpe_sums **out, xpe_team *team, int device,
+                                const xpe_sums_desc *desc, xpe_error *err);
 void xpe_cuda_sums_destroy(xpe_sums *sums);
 void xpe_cuda_sums_clear(xpe_team *team, int device, xpe_sums *sums);
 
 /* --------------------------------------------------------------------------------- comm.c */
 
-/* Finds out how the devices of a team reach each other; lets NCCL take all the memory that it is going to take. */
+/* Finds out how the devices of a team reach each other; lets NCCL take all the memory that it is
+ * going to take. */
 xpe_status xpe_comm_open(xpe_team *team, xpe_error *err);
 void xpe_comm_close(xpe_team *team);
 void xpe_comm_forget(void);
@@ -243,10 +255,11 @@ bool xpe_comm_good(xpe_team *team); /* false, with the team failed, when a commu
 /* Makes the transfers at the heads of all lists. */
 void xpe_comm_run(xpe_team *team);
 void xpe_cuda_beside(xpe_team *team, bool on);
-void xpe_cuda_copy(xpe_team *team, xpe_buffer *to, size_t to_offset, const xpe_buffer *from, size_t from_offset,
-                   size_t bytes);
-void xpe_cuda_sums_gather(xpe_team *team, xpe_buffer *to, int device, size_t to_offset, const xpe_sums *sums, int mode,
-                          xpe_sum_array array, int64_t row, int64_t rows);
+void xpe_cuda_copy(xpe_team *team, xpe_buffer *to, size_t to_offset, const xpe_buffer *from,
+                   size_t from_offset, size_t bytes);
+void xpe_cuda_sums_gather(xpe_team *team, xpe_buffer *to, int device, size_t to_offset,
+                          const xpe_sums *sums, int mode, xpe_sum_array array, int64_t row,
+                          int64_t rows);
 
 /* ---------------------------------------------------------------------------- operations */
 

@@ -1,23 +1,26 @@
-/* Transforms of n = 64, 128, 256 or 512 points inside a kernel: a block of 256 threads holds 2048 points, 2048 / n whole
- * lines, eight points a thread.
+/* Transforms of n = 64, 128, 256 or 512 points inside a kernel: a block of 256 threads holds 2048
+ * points, 2048 / n whole lines, eight points a thread.
  *
- * Passes of radix 2 or 4 (what is left over), 8 and 8, in Stockham's order: a thread always reads the points
- * j + r n / 8, r = 0..7, and a pass exchanges them through shared memory, which two buffers make one barrier.  After
- * the last pass a thread again holds the points j + r n / 8, so that a forward transform, something done to every
- * point, and a transform back follow each other in registers.
+ * Passes of radix 2 or 4 (what is left over), 8 and 8, in Stockham's order: a thread always reads
+ * the points j + r n / 8, r = 0..7, and a pass exchanges them through shared memory, which two
+ * buffers make one barrier.  After the last pass a thread again holds the points j + r n / 8, so
+ * that a forward transform, something done to every point, and a transform back follow each other
+ * in registers.
  *
- * Lines are padded, one point after eight and a few after a line, so that the threads of a half-warp meet different
- * banks both in rows (neighbours differ in j) and in columns (neighbours differ in the line). */
+ * Lines are padded, one point after eight and a few after a line, so that the threads of a
+ * half-warp meet different banks both in rows (neighbours differ in j) and in columns (neighbours
+ * differ in the line). */
 #ifndef XPE_CUDA_TRANSFORM_H
 #define XPE_CUDA_TRANSFORM_H
 
 #include "kernel.h"
 
-#define XPE_POINTS 8                        /* of a thread */
-#define XPE_TILE (XPE_POINTS * XPE_BLOCK)   /* of a block */
+#define XPE_POINTS 8                      /* of a thread */
+#define XPE_TILE (XPE_POINTS * XPE_BLOCK) /* of a block */
 #define XPE_TILE_SHARED (XPE_TILE / 8 * 9 + 32)
 
-/* A thread's place: its line of the tile, its first point, and where the line lies in shared memory. */
+/* A thread's place: its line of the tile, its first point, and where the line lies in shared
+ * memory. */
 typedef struct xpe_lane {
     int line, j, base;
 } xpe_lane;
@@ -61,7 +64,8 @@ XPE_HD xpe_c32 xpe_turn(xpe_c32 x, float sign)
 
 XPE_DEVICE void xpe_dft4(xpe_c32 *a, xpe_c32 *b, xpe_c32 *c, xpe_c32 *d, float sign)
 {
-    xpe_c32 s0 = xpe_add(*a, *c), d0 = xpe_sub(*a, *c), s1 = xpe_add(*b, *d), d1 = xpe_turn(xpe_sub(*b, *d), sign);
+    xpe_c32 s0 = xpe_add(*a, *c), d0 = xpe_sub(*a, *c), s1 = xpe_add(*b, *d),
+            d1 = xpe_turn(xpe_sub(*b, *d), sign);
     *a = xpe_add(s0, s1);
     *b = xpe_add(d0, d1);
     *c = xpe_sub(s0, s1);
@@ -138,7 +142,8 @@ XPE_HD int xpe_target(int r, int radix, int n, int s, int j)
     return (at & ~(s - 1)) * radix + (at & (s - 1)) + m * s;
 }
 
-XPE_DEVICE void xpe_exchange_out(const xpe_c32 *x, xpe_c32 *shared, xpe_lane l, int radix, int n, int s)
+XPE_DEVICE void xpe_exchange_out(const xpe_c32 *x, xpe_c32 *shared, xpe_lane l, int radix, int n,
+                                 int s)
 {
     if (radix == 8) { /* spelt out, so that q and m are constants */
         XPE_UNROLL
@@ -172,8 +177,9 @@ XPE_HD int xpe_passes(int n)
     return n == 64 ? 2 : 3;
 }
 
-/* The phases of one transform of all lines of the tile.  x is XPE_PRIVATE with XPE_POINTS points, lane is the function
- * that gives a thread its place, a and b are XPE_SHARED with XPE_TILE_SHARED points. */
+/* The phases of one transform of all lines of the tile.  x is XPE_PRIVATE with XPE_POINTS points,
+ * lane is the function that gives a thread its place, a and b are XPE_SHARED with XPE_TILE_SHARED
+ * points. */
 #define XPE_TRANSFORM(x, lane, a, b, n, sign, table)                                               \
     for (int xpe_pass = 0, xpe_s = 1; xpe_pass < xpe_passes(n); xpe_pass++) {                      \
         int xpe_radix = xpe_pass ? 8 : xpe_first_radix(n);                                         \
@@ -187,7 +193,8 @@ XPE_HD int xpe_passes(int n)
             else                                                                                   \
                 xpe_pass_first(XPE_MINE(x, xpe_t), xpe_radix, sign);                               \
             if (xpe_pass + 1 < xpe_passes(n))                                                      \
-                xpe_exchange_out(XPE_MINE(x, xpe_t), xpe_pass & 1 ? b : a, xpe_l, xpe_radix, n, xpe_s); \
+                xpe_exchange_out(XPE_MINE(x, xpe_t), xpe_pass & 1 ? b : a, xpe_l, xpe_radix, n,    \
+                                 xpe_s);                                                           \
         }                                                                                          \
         xpe_s *= xpe_radix;                                                                        \
     }

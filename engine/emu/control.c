@@ -65,7 +65,11 @@ static void start(int devices, size_t bytes, uint64_t seed)
     clock_gettime(CLOCK_REALTIME, &now);
     memset(&xpe_emu, 0, sizeof xpe_emu);
     xpe_emu.begun = true;
-    xpe_emu.seed = seed ? seed : mix((uint64_t)now.tv_nsec ^ ((uint64_t)now.tv_sec << 30) ^ (uint64_t)getpid()) % 1000000000 + 1;
+    xpe_emu.seed =
+        seed ? seed
+             : mix((uint64_t)now.tv_nsec ^ ((uint64_t)now.tv_sec << 30) ^ (uint64_t)getpid()) %
+                       1000000000 +
+                   1;
     xpe_emu.random = xpe_emu.seed;
     xpe_emu.device_count = devices;
     for (int i = 0; i < XPE_EMU_DEVICES_MAX; i++) {
@@ -73,14 +77,16 @@ static void start(int devices, size_t bytes, uint64_t seed)
         for (int j = 0; j < XPE_EMU_DEVICES_MAX; j++)
             xpe_emu.devices[i].can_reach[j] = i != j;
     }
-    fprintf(stderr, "cuda (emulated): XPE_EMU_SEED=%llu repeats this order of work\n", (unsigned long long)xpe_emu.seed);
+    fprintf(stderr, "cuda (emulated): XPE_EMU_SEED=%llu repeats this order of work\n",
+            (unsigned long long)xpe_emu.seed);
 }
 
-/* How many of the devices CUDA_VISIBLE_DEVICES shows: those before the first that does not exist.  They are all alike,
- * so which ones does not matter. */
+/* How many of the devices CUDA_VISIBLE_DEVICES shows: those before the first that does not exist.
+ * They are all alike, so which ones does not matter. */
 static uint64_t visible(uint64_t devices)
 {
-    const char *text = getenv("CUDA_VISIBLE_DEVICES"); /* NOLINT(concurrency-mt-unsafe): under the lock */
+    const char *text =
+        getenv("CUDA_VISIBLE_DEVICES"); /* NOLINT(concurrency-mt-unsafe): under the lock */
     uint64_t count = 0;
 
     if (!text)
@@ -177,8 +183,9 @@ void xpe_emu_peer(int device, int peer, bool can)
 
 void xpe_emu_lose(int device, uint64_t after)
 {
-    WITH_LOCK(xpe_emu_ready(); xpe_emu.devices[device].losing = true; xpe_emu.devices[device].lost = after == 0;
-              xpe_emu.devices[device].work_left = after; xpe_emu_idle_reset());
+    WITH_LOCK(xpe_emu_ready(); xpe_emu.devices[device].losing = true;
+              xpe_emu.devices[device].lost = after == 0; xpe_emu.devices[device].work_left = after;
+              xpe_emu_idle_reset());
 }
 
 void xpe_emu_stall(int device, bool stalled)
@@ -229,8 +236,10 @@ bool xpe_emu_empty(void)
 
     if (!empty)
         fprintf(stderr,
-                "cuda (emulated): still there: %zu device buffers (%zu bytes), %zu pinned buffers, %zu streams, %zu events, "
+                "cuda (emulated): still there: %zu device buffers (%zu bytes), %zu pinned buffers, "
+                "%zu streams, %zu events, "
                 "%zu plans, %zu communicators, %zu things queued\n",
-                o.buffers, o.device_bytes, o.pinned, o.streams, o.events, o.plans, o.comms, o.queued);
+                o.buffers, o.device_bytes, o.pinned, o.streams, o.events, o.plans, o.comms,
+                o.queued);
     return empty;
 }

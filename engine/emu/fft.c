@@ -1,9 +1,10 @@
 /* cuFFT through FFTW: packed two-dimensional transforms in batches, in single and double precision.
  *
- * A plan asks for a work area as large as its data, or, for a single field whose sides are powers of two, for none, as
- * cuFFT does for some sizes.  With an area a transform is two pieces of work, into it and out of it, and spoils it, so
- * that two streams that share one show it.  Every field of a batch is transformed by itself: bits do not depend on
- * the batch, which cuFFT does not promise. */
+ * A plan asks for a work area as large as its data, or, for a single field whose sides are powers
+ * of two, for none, as cuFFT does for some sizes.  With an area a transform is two pieces of work,
+ * into it and out of it, and spoils it, so that two streams that share one show it.  Every field of
+ * a batch is transformed by itself: bits do not depend on the batch, which cuFFT does not promise.
+ */
 #include "cufft.h"
 #include "state.h"
 #include "xpe_emu_launch.h"
@@ -64,8 +65,9 @@ static const host_plan *host_plan_find(host_plan wanted)
     void *in, *out;
 
     for (int i = 0; i < host_plan_count; i++)
-        if (memcmp(host_plans[i].n, wanted.n, sizeof wanted.n) == 0 && host_plans[i].sign == wanted.sign &&
-            host_plans[i].type == wanted.type && host_plans[i].in_place == wanted.in_place)
+        if (memcmp(host_plans[i].n, wanted.n, sizeof wanted.n) == 0 &&
+            host_plans[i].sign == wanted.sign && host_plans[i].type == wanted.type &&
+            host_plans[i].in_place == wanted.in_place)
             return &host_plans[i];
     in = malloc(bytes);
     out = wanted.in_place ? in : malloc(bytes);
@@ -120,17 +122,19 @@ static void transform_run(int device, void *args)
 {
     const fft_work *w = args;
     char *in = w->area_bytes ? w->area : w->in;
-    const host_plan *p = host_plan_find(
-        (host_plan){.n = {w->n[0], w->n[1]}, .sign = w->sign, .type = w->type, .in_place = in == w->out});
+    const host_plan *p = host_plan_find((host_plan){
+        .n = {w->n[0], w->n[1]}, .sign = w->sign, .type = w->type, .in_place = in == w->out});
 
     work_check(w, device);
     access(w, xpe_emu_range_open);
     for (int i = 0; i < w->batch; i++) {
         size_t at = w->bytes / (size_t)w->batch * (size_t)i;
         if (w->type == CUFFT_C2C)
-            fftwf_execute_dft(p->single, (fftwf_complex *)(void *)(in + at), (fftwf_complex *)(void *)(w->out + at));
+            fftwf_execute_dft(p->single, (fftwf_complex *)(void *)(in + at),
+                              (fftwf_complex *)(void *)(w->out + at));
         else
-            fftw_execute_dft(p->both, (fftw_complex *)(void *)(in + at), (fftw_complex *)(void *)(w->out + at));
+            fftw_execute_dft(p->both, (fftw_complex *)(void *)(in + at),
+                             (fftw_complex *)(void *)(w->out + at));
     }
     if (w->area_bytes)
         xpe_emu_spoil(w->area, w->area_bytes);
@@ -184,17 +188,20 @@ static bool power_of_two(int n)
     return (n & (n - 1)) == 0;
 }
 
-cufftResult cufftMakePlanMany(cufftHandle handle, int rank, int *n, int *inembed, int istride, int idist, int *onembed,
-                              int ostride, int odist, cufftType type, int batch, size_t *area)
+cufftResult cufftMakePlanMany(cufftHandle handle, int rank, int *n, int *inembed, int istride,
+                              int idist, int *onembed, int ostride, int odist, cufftType type,
+                              int batch, size_t *area)
 {
     bool fail = xpe_emu_enter("cufftMakePlanMany");
     plan *p = plan_of("cufftMakePlanMany", handle);
     cufftResult rc = CUFFT_SUCCESS;
 
-    (void)istride, (void)idist, (void)ostride, (void)odist; /* without inembed and onembed they are not looked at */
+    (void)istride, (void)idist, (void)ostride,
+        (void)odist; /* without inembed and onembed they are not looked at */
     *area = 0;
     if (rank != 2 || inembed || onembed || p->allocates)
-        xpe_emu_die("cufftMakePlanMany: only packed two-dimensional plans without automatic allocation are emulated");
+        xpe_emu_die("cufftMakePlanMany: only packed two-dimensional plans without automatic "
+                    "allocation are emulated");
     if (p->planned)
         rc = CUFFT_INVALID_PLAN;
     else if (type != CUFFT_C2C && type != CUFFT_Z2Z)
@@ -241,7 +248,8 @@ cufftResult cufftSetWorkArea(cufftHandle handle, void *area)
     return fail ? CUFFT_INTERNAL_ERROR : CUFFT_SUCCESS;
 }
 
-static cufftResult execute(const char *call, cufftHandle handle, void *in, void *out, int sign, cufftType type)
+static cufftResult execute(const char *call, cufftHandle handle, void *in, void *out, int sign,
+                           cufftType type)
 {
     cufftResult rc = CUFFT_EXEC_FAILED;
     bool fail = xpe_emu_enter(call);
@@ -257,10 +265,19 @@ static cufftResult execute(const char *call, cufftHandle handle, void *in, void 
     else if (!fail && !xpe_emu.devices[p->device].lost)
         rc = CUFFT_SUCCESS;
     if (rc == CUFFT_SUCCESS) {
-        fft_work w = {.call = call, .n = {p->n[0], p->n[1]}, .batch = p->batch, .sign = sign, .type = type, .in = in, .out = out,
-                      .area = p->area, .bytes = plan_bytes(p), .area_bytes = p->area_bytes};
+        fft_work w = {.call = call,
+                      .n = {p->n[0], p->n[1]},
+                      .batch = p->batch,
+                      .sign = sign,
+                      .type = type,
+                      .in = in,
+                      .out = out,
+                      .area = p->area,
+                      .bytes = plan_bytes(p),
+                      .area_bytes = p->area_bytes};
         if (s->device != p->device)
-            xpe_emu_die("%s: the plan is of device %d, its stream of device %d", call, p->device, s->device);
+            xpe_emu_die("%s: the plan is of device %d, its stream of device %d", call, p->device,
+                        s->device);
         work_check(&w, p->device);
         if (w.area_bytes)
             xpe_emu_enqueue(s, call, load_run, &w, sizeof w);
@@ -275,7 +292,8 @@ cufftResult cufftExecC2C(cufftHandle handle, cufftComplex *in, cufftComplex *out
     return execute("cufftExecC2C", handle, in, out, direction, CUFFT_C2C);
 }
 
-cufftResult cufftExecZ2Z(cufftHandle handle, cufftDoubleComplex *in, cufftDoubleComplex *out, int direction)
+cufftResult cufftExecZ2Z(cufftHandle handle, cufftDoubleComplex *in, cufftDoubleComplex *out,
+                         int direction)
 {
     return execute("cufftExecZ2Z", handle, in, out, direction, CUFFT_Z2Z);
 }

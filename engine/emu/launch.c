@@ -1,4 +1,5 @@
-/* Kernels, copies and memsets: what is checked when they are enqueued, and what they do when they run. */
+/* Kernels, copies and memsets: what is checked when they are enqueued, and what they do when they
+ * run. */
 #include "state.h"
 #include "xpe_emu_launch.h"
 
@@ -16,13 +17,14 @@ typedef struct kernel_work {
     _Alignas(max_align_t) char args[];
 } kernel_work;
 
-/* Whether the address belongs to the host's own memory: where heaps, stacks and libraries lie, and mapped.  Only
- * every second one is looked at, see memory.c, map_pages. */
+/* Whether the address belongs to the host's own memory: where heaps, stacks and libraries lie, and
+ * mapped.  Only every second one is looked at, see memory.c, map_pages. */
 static bool is_of_host(uintptr_t address)
 {
     unsigned char present;
 
-    return (address & UINT64_C(0x80000000)) && address >= UINT64_C(0x5500) << 32 && address < UINT64_C(1) << 47 &&
+    return (address & UINT64_C(0x80000000)) && address >= UINT64_C(0x5500) << 32 &&
+           address < UINT64_C(1) << 47 &&
            mincore((void *)(address & ~(uintptr_t)4095), 1, &present) == 0;
 }
 
@@ -43,13 +45,18 @@ static void check_args(const char *name, int device, const char *args, size_t by
         size_t at = i * sizeof(void *);
 
         if (m && m->freed)
-            xpe_emu_die("kernel %s on device %d: its arguments, at byte %zu, point at memory of device %d that has been freed",
+            xpe_emu_die("kernel %s on device %d: its arguments, at byte %zu, point at memory of "
+                        "device %d that has been freed",
                         name, device, at, m->device);
-        if (m && m->device >= 0 && m->device != device && !xpe_emu.devices[device].reaches[m->device])
-            xpe_emu_die("kernel %s on device %d: its arguments, at byte %zu, point at memory of device %d, to which it has no "
-                        "access", name, device, at, m->device);
+        if (m && m->device >= 0 && m->device != device &&
+            !xpe_emu.devices[device].reaches[m->device])
+            xpe_emu_die("kernel %s on device %d: its arguments, at byte %zu, point at memory of "
+                        "device %d, to which it has no "
+                        "access",
+                        name, device, at, m->device);
         if (!m && is_of_host((uintptr_t)word(args, i)))
-            xpe_emu_die("kernel %s on device %d: its arguments, at byte %zu, point at memory of the host that is not pinned",
+            xpe_emu_die("kernel %s on device %d: its arguments, at byte %zu, point at memory of "
+                        "the host that is not pinned",
                         name, device, at);
     }
 }
@@ -73,7 +80,8 @@ static void kernel_run(int device, void *args)
 {
     static const int64_t grids[] = {1, 3, 64, 1 << 20};
     kernel_work *w = args;
-    int64_t most = grids[xpe_emu_below(4)], grid = w->count < most ? w->count : most, stride = 1, first;
+    int64_t most = grids[xpe_emu_below(4)], grid = w->count < most ? w->count : most, stride = 1,
+            first;
     xpe_emu_block block = {.grid = grid, .random = (uint32_t)xpe_emu_random()};
 
     check_args(w->name, device, w->args, w->bytes);
@@ -90,8 +98,8 @@ static void kernel_run(int device, void *args)
     access_args(w, xpe_emu_range_close);
 }
 
-void xpe_emu_launch(xpe_emu_kernel *kernel, const char *name, int64_t count, cudaStream_t stream, const void *args,
-                    size_t bytes)
+void xpe_emu_launch(xpe_emu_kernel *kernel, const char *name, int64_t count, cudaStream_t stream,
+                    const void *args, size_t bytes)
 {
     _Alignas(max_align_t) char memory[sizeof(kernel_work) + 8192];
     kernel_work *w = (kernel_work *)(void *)memory;
@@ -120,7 +128,8 @@ void xpe_emu_launch(xpe_emu_kernel *kernel, const char *name, int64_t count, cud
 
 /* --------------------------------------------------------------------------------- copies */
 
-/* One side of a copy: device memory, or pinned (device -1), or pageable memory that the emulation has copied. */
+/* One side of a copy: device memory, or pinned (device -1), or pageable memory that the emulation
+ * has copied. */
 typedef struct copy_work {
     const char *call;
     char *to;
@@ -159,7 +168,8 @@ static bool is_pinned(const void *data)
     return m && m->device < 0;
 }
 
-/* From pageable memory: staged at once, as documented; to it: the call returns when the copy is done. */
+/* From pageable memory: staged at once, as documented; to it: the call returns when the copy is
+ * done. */
 static void copy_from_pageable(struct CUstream_st *s, copy_work w)
 {
     static _Alignas(max_align_t) char small[sizeof(copy_work) + 65536];
@@ -197,10 +207,16 @@ static void copy_enqueue(struct CUstream_st *s, copy_work w)
     xpe_emu_enqueue(s, w.call, copy_run, &w, sizeof w);
 }
 
-static void copy(struct CUstream_st *s, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+static void copy(struct CUstream_st *s, void *to, const void *from, size_t bytes,
+                 enum cudaMemcpyKind kind)
 {
     static uint64_t uncounted;
-    copy_work w = {.call = "cudaMemcpyAsync", .to = to, .from = from, .to_device = s->device, .from_device = s->device, .bytes = bytes,
+    copy_work w = {.call = "cudaMemcpyAsync",
+                   .to = to,
+                   .from = from,
+                   .to_device = s->device,
+                   .from_device = s->device,
+                   .bytes = bytes,
                    .counter = &uncounted};
 
     switch (kind) {
@@ -230,7 +246,8 @@ static void copy(struct CUstream_st *s, void *to, const void *from, size_t bytes
     xpe_emu_die("cudaMemcpyAsync: kind %d is not emulated", (int)kind);
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
 {
     cudaError_t rc = cudaErrorUnknown;
 
@@ -244,24 +261,32 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     return xpe_emu_note(rc);
 }
 
-cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, cudaStream_t stream)
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t stream)
 {
     cudaError_t rc = cudaErrorUnknown;
 
     if (!xpe_emu_enter("cudaMemcpyPeerAsync")) {
         struct CUstream_st *s = xpe_emu_stream("cudaMemcpyPeerAsync", stream);
-        if (to_device < 0 || from_device < 0 || to_device >= xpe_emu.device_count || from_device >= xpe_emu.device_count)
+        if (to_device < 0 || from_device < 0 || to_device >= xpe_emu.device_count ||
+            from_device >= xpe_emu.device_count)
             rc = cudaErrorInvalidDevice;
         else if (xpe_emu.devices[to_device].lost || xpe_emu.devices[from_device].lost)
             rc = cudaErrorLaunchFailure;
         else
             rc = cudaSuccess;
         if (rc == cudaSuccess && s->device != to_device && s->device != from_device)
-            xpe_emu_die("cudaMemcpyPeerAsync from device %d to %d on a stream of device %d", from_device, to_device, s->device);
+            xpe_emu_die("cudaMemcpyPeerAsync from device %d to %d on a stream of device %d",
+                        from_device, to_device, s->device);
         if (rc == cudaSuccess && bytes)
-            copy_enqueue(s, (copy_work){.call = "cudaMemcpyPeerAsync", .to = to, .from = from, .to_device = to_device,
-                                        .from_device = from_device, .bytes = bytes,
-                                        .counter = &xpe_emu.counts.bytes_peer[from_device][to_device]});
+            copy_enqueue(
+                s, (copy_work){.call = "cudaMemcpyPeerAsync",
+                               .to = to,
+                               .from = from,
+                               .to_device = to_device,
+                               .from_device = from_device,
+                               .bytes = bytes,
+                               .counter = &xpe_emu.counts.bytes_peer[from_device][to_device]});
     }
     xpe_emu_leave();
     return xpe_emu_note(rc);

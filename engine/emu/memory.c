@@ -1,10 +1,11 @@
 /* Device and pinned memory.
  *
- * A buffer is pages of its own between two guard pages, placed so that it ends within 256 bytes of the guard; what is
- * left beside it holds the pattern of fresh memory and is checked when it is freed.  The pages come from a file of
- * that pattern, mapped privately, so that memory that is never touched costs nothing.  Freed buffers stay unmapped:
- * the addresses of the last FREED_KEPT, or FREED_BYTES, are not given out again.  Under AddressSanitizer device memory is
- * poisoned except while work that names it runs. */
+ * A buffer is pages of its own between two guard pages, placed so that it ends within 256 bytes of
+ * the guard; what is left beside it holds the pattern of fresh memory and is checked when it is
+ * freed.  The pages come from a file of that pattern, mapped privately, so that memory that is
+ * never touched costs nothing.  Freed buffers stay unmapped: the addresses of the last FREED_KEPT,
+ * or FREED_BYTES, are not given out again.  Under AddressSanitizer device memory is poisoned except
+ * while work that names it runs. */
 #include "state.h"
 #include "xpe_emu_launch.h"
 
@@ -43,8 +44,9 @@ static uint64_t frees;
 
 void xpe_emu_spoil(void *data, size_t bytes)
 {
-    static const uint32_t pattern[16] = {PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN,
-                                         PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN};
+    static const uint32_t pattern[16] = {PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN,
+                                         PATTERN, PATTERN, PATTERN, PATTERN, PATTERN, PATTERN,
+                                         PATTERN, PATTERN, PATTERN, PATTERN};
     char *to = data;
     size_t done = 0;
 
@@ -56,10 +58,11 @@ void xpe_emu_spoil(void *data, size_t bytes)
 /* Whole pages of zeros are mapped, which costs nothing until they are touched. */
 void xpe_emu_zero(void *data, size_t bytes)
 {
-    uintptr_t begin = ((uintptr_t)data + PAGE - 1) / PAGE * PAGE, end = ((uintptr_t)data + bytes) / PAGE * PAGE;
+    uintptr_t begin = ((uintptr_t)data + PAGE - 1) / PAGE * PAGE,
+              end = ((uintptr_t)data + bytes) / PAGE * PAGE;
 
-    if (bytes < 64 * PAGE || mmap((void *)begin, end - begin, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-                                 MAP_FAILED) {
+    if (bytes < 64 * PAGE || mmap((void *)begin, end - begin, PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
         memset(data, 0, bytes);
         return;
     }
@@ -158,8 +161,8 @@ void xpe_emu_check(const char *call, const char *what, const void *data, size_t 
     if (m->device != device)
         xpe_emu_die("%s on device %d: %s lies in %s", call, device, what, text);
     if (bytes > m->bytes - (size_t)((const char *)data - m->data))
-        xpe_emu_die("%s on device %d: %s of %zu bytes ends beyond %s, at byte %zu of it", call, device, what, bytes, text,
-                    (size_t)((const char *)data - m->data));
+        xpe_emu_die("%s on device %d: %s of %zu bytes ends beyond %s, at byte %zu of it", call,
+                    device, what, bytes, text, (size_t)((const char *)data - m->data));
 }
 
 void xpe_emu_range_open(const void *data, size_t bytes)
@@ -182,11 +185,13 @@ void xpe_emu_pinned_hide(void *data, size_t bytes)
 
 /* ---------------------------------------------------------------------------------- pages */
 
-/* Memory lies where the lower half of an address has its first bit set: a positive number in an argument struct,
- * followed by four bytes of padding that still hold half of an old address, is then never taken for one.  From
- * 0x7e80_8000_0000 on, which every sanitizer allows and the kernel uses last; elsewhere where that is taken. */
+/* Memory lies where the lower half of an address has its first bit set: a positive number in an
+ * argument struct, followed by four bytes of padding that still hold half of an old address, is
+ * then never taken for one.  From 0x7e80_8000_0000 on, which every sanitizer allows and the kernel
+ * uses last; elsewhere where that is taken. */
 #define FIRST_PLACE (UINT64_C(0x7e8080000000))
-#define LAST_PLACE (UINT64_C(0x7e8400000000)) /* what the address sanitizer keeps for so much is 1 GiB */
+#define LAST_PLACE                                                                                 \
+    (UINT64_C(0x7e8400000000)) /* what the address sanitizer keeps for so much is 1 GiB */
 #define HALF (UINT64_C(1) << 31)
 
 static char *place(size_t span)
@@ -199,7 +204,8 @@ static char *place(size_t span)
             next = (next / (2 * HALF) + 1) * (2 * HALF) + HALF;
         if (next + span > LAST_PLACE)
             next = FIRST_PLACE;
-        map = mmap((void *)(uintptr_t)next, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        map = mmap((void *)(uintptr_t)next, span, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
         if (map == (void *)(uintptr_t)next) {
             next += span;
             return map;
@@ -245,8 +251,8 @@ static bool make(xpe_emu_memory *m)
         return false;
     m->data = m->map + m->span - PAGE - inside;
     for (size_t at = 0; at < pages; at += PIECE)
-        if (mmap(m->map + PAGE + at, pages - at < PIECE ? pages - at : PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
-                 pattern_file(), 0) == MAP_FAILED)
+        if (mmap(m->map + PAGE + at, pages - at < PIECE ? pages - at : PIECE,
+                 PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, pattern_file(), 0) == MAP_FAILED)
             m->span = 0;
     if (m->span == 0 || !insert(*m)) {
         (void)munmap(m->map, pages + 2 * PAGE);
@@ -269,7 +275,8 @@ static void check_gaps(const xpe_emu_memory *m)
         if (at == m->data)
             at += m->bytes;
         if (at < end && *at != ((const char *)&pattern)[(at - begin) % 4])
-            xpe_emu_die("something was written %s %s, %td bytes from it", at < m->data ? "before" : "behind", text,
+            xpe_emu_die("something was written %s %s, %td bytes from it",
+                        at < m->data ? "before" : "behind", text,
                         at < m->data ? m->data - at : at - (m->data + m->bytes) + 1);
     }
 }

@@ -1,9 +1,10 @@
 /* NCCL: sends and receives between the devices of one process.
  *
- * What a thread posts between ncclGroupStart and ncclGroupEnd becomes, for every communicator and stream, one piece
- * of work: a part.  The k-th send from rank a to rank b belongs to the k-th receive of b from a, whatever group they
- * are in.  A part that reaches the head of its stream has arrived; a pair is copied once both its parts have; a part
- * is done when all of its pairs are.  A send that nobody receives therefore stops its stream, as in reality. */
+ * What a thread posts between ncclGroupStart and ncclGroupEnd becomes, for every communicator and
+ * stream, one piece of work: a part.  The k-th send from rank a to rank b belongs to the k-th
+ * receive of b from a, whatever group they are in.  A part that reaches the head of its stream has
+ * arrived; a pair is copied once both its parts have; a part is done when all of its pairs are.  A
+ * send that nobody receives therefore stops its stream, as in reality. */
 #include "nccl.h"
 #include "state.h"
 
@@ -20,7 +21,7 @@ struct ncclComm {
     int rank, device;
     bool live, aborted, connected;
     size_t bytes; /* of its device */
-    int parts; /* queued; they may outlive the communicator */
+    int parts;    /* queued; they may outlive the communicator */
 };
 
 typedef struct op {
@@ -46,7 +47,8 @@ struct world {
     world *next;
     int ranks;
     struct ncclComm comms[XPE_EMU_DEVICES_MAX];
-    op *waiting[XPE_EMU_DEVICES_MAX][XPE_EMU_DEVICES_MAX]; /* [from][to], in order; all sends or all receives */
+    op *waiting[XPE_EMU_DEVICES_MAX]
+               [XPE_EMU_DEVICES_MAX]; /* [from][to], in order; all sends or all receives */
 };
 
 /* What has been posted since ncclGroupStart, by this thread. */
@@ -76,9 +78,9 @@ static void pair(op *o)
 
     if (other && other->send != o->send) {
         if (other->bytes != o->bytes)
-            xpe_emu_die("rank %d sends %zu bytes to rank %d, which receives %zu", o->send ? o->part->comm->rank : o->peer,
-                        o->send ? o->bytes : other->bytes, o->send ? o->peer : o->part->comm->rank,
-                        o->send ? other->bytes : o->bytes);
+            xpe_emu_die("rank %d sends %zu bytes to rank %d, which receives %zu",
+                        o->send ? o->part->comm->rank : o->peer, o->send ? o->bytes : other->bytes,
+                        o->send ? o->peer : o->part->comm->rank, o->send ? other->bytes : o->bytes);
         *first = other->next;
         other->next = NULL;
         other->match = o;
@@ -203,8 +205,9 @@ void xpe_emu_part_describe(const xpe_emu_part *part, char *text, size_t room)
     for (int i = 0; i < part->count; i++) {
         const op *o = &part->ops[i];
         if (!o->done) {
-            (void)snprintf(text, room, "rank %d's %s rank %d (%zu bytes), which %s", part->comm->rank,
-                           o->send ? "ncclSend to" : "ncclRecv from", o->peer, o->bytes,
+            (void)snprintf(text, room, "rank %d's %s rank %d (%zu bytes), which %s",
+                           part->comm->rank, o->send ? "ncclSend to" : "ncclRecv from", o->peer,
+                           o->bytes,
                            o->match ? "has posted its side but is not there yet" : "never joins");
             return;
         }
@@ -303,8 +306,8 @@ static bool take(ncclComm_t comm, size_t bytes)
 }
 
 /* Into the group, or as a group of its own. */
-static ncclResult_t post_one(const char *call, bool send, void *data, size_t bytes, ncclDataType_t type, int peer, ncclComm_t comm,
-                             cudaStream_t stream)
+static ncclResult_t post_one(const char *call, bool send, void *data, size_t bytes,
+                             ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
 {
     bool fail = xpe_emu_enter(call);
     struct CUstream_st *s = xpe_emu_stream(call, stream);
@@ -315,15 +318,18 @@ static ncclResult_t post_one(const char *call, bool send, void *data, size_t byt
         rc = ncclInvalidArgument;
     if (rc == ncclSuccess && xpe_emu.devices[comm->device].lost)
         rc = ncclUnhandledCudaError;
-    if (rc == ncclSuccess && !comm->connected && !(comm->connected = take(comm, xpe_emu.nccl_connected)))
+    if (rc == ncclSuccess && !comm->connected &&
+        !(comm->connected = take(comm, xpe_emu.nccl_connected)))
         rc = ncclUnhandledCudaError;
     if (rc == ncclSuccess && s->device != comm->device)
-        xpe_emu_die("%s: the communicator is of device %d, the stream of device %d", call, comm->device, s->device);
+        xpe_emu_die("%s: the communicator is of device %d, the stream of device %d", call,
+                    comm->device, s->device);
     if (rc == ncclSuccess && group_count == GROUP_MAX)
         xpe_emu_die("%s: more than %d in a group", call, GROUP_MAX);
     if (rc == ncclSuccess) {
         xpe_emu_check(call, "the data", data, bytes, comm->device);
-        group[group_count++] = (posted){comm, s, {.send = send, .peer = peer, .data = data, .bytes = bytes}};
+        group[group_count++] =
+            (posted){comm, s, {.send = send, .peer = peer, .data = data, .bytes = bytes}};
     } else if (group_depth > 0) {
         group_error = rc;
     }
@@ -336,12 +342,14 @@ static ncclResult_t post_one(const char *call, bool send, void *data, size_t byt
     return rc;
 }
 
-ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
+ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream)
 {
     return post_one("ncclSend", true, (void *)(uintptr_t)data, count, type, peer, comm, stream);
 }
 
-ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
+ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
 {
     return post_one("ncclRecv", false, data, count, type, peer, comm, stream);
 }
@@ -411,7 +419,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return fail ? ncclInternalError : ncclSuccess;
 }
 
-/* What is queued on it will end without having been done; other ranks keep waiting until they abort, too. */
+/* What is queued on it will end without having been done; other ranks keep waiting until they
+ * abort, too. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     bool fail = xpe_emu_enter("ncclCommAbort");

@@ -1,13 +1,14 @@
 /* Streams, events, work, and what runs when.
  *
- * A stream is a list of work; only its head may run.  Recording an event appends a mark, waiting for one appends a
- * wait that lets its stream go on when the mark is reached.  Nothing runs until somebody asks: cudaEventQuery runs
- * some of what the event needs, or nothing, or also what it does not need, by chance; each next thing is the head of
- * a stream drawn from those that can go on.  Whoever forgot to wait therefore mostly finds nothing done, and
- * sometimes everything.
+ * A stream is a list of work; only its head may run.  Recording an event appends a mark, waiting
+ * for one appends a wait that lets its stream go on when the mark is reached.  Nothing runs until
+ * somebody asks: cudaEventQuery runs some of what the event needs, or nothing, or also what it does
+ * not need, by chance; each next thing is the head of a stream drawn from those that can go on.
+ * Whoever forgot to wait therefore mostly finds nothing done, and sometimes everything.
  *
- * When nothing can run and the event has not happened for IDLE_LIMIT_S of asking, the queues wait for each other for
- * ever: the program ends with a report, unless a device is stalled or lost or xpe_emu_wait_for_ever is on. */
+ * When nothing can run and the event has not happened for IDLE_LIMIT_S of asking, the queues wait
+ * for each other for ever: the program ends with a report, unless a device is stalled or lost or
+ * xpe_emu_wait_for_ever is on. */
 #include "state.h"
 
 #include <stdio.h>
@@ -80,7 +81,6 @@ static void stream_free(struct CUstream_st *stream)
     free(stream);
 }
 
-
 struct CUstream_st *xpe_emu_stream(const char *call, cudaStream_t stream)
 {
     xpe_emu_device *d = &xpe_emu.devices[xpe_emu_current()];
@@ -98,7 +98,8 @@ struct CUstream_st *xpe_emu_stream(const char *call, cudaStream_t stream)
 
 /* ---------------------------------------------------------------------------------- work */
 
-static xpe_emu_item *append(struct CUstream_st *stream, xpe_emu_kind kind, const char *call, size_t bytes)
+static xpe_emu_item *append(struct CUstream_st *stream, xpe_emu_kind kind, const char *call,
+                            size_t bytes)
 {
     xpe_emu_item *item = need(calloc(1, sizeof *item + bytes));
 
@@ -112,8 +113,8 @@ static xpe_emu_item *append(struct CUstream_st *stream, xpe_emu_kind kind, const
     return item;
 }
 
-void xpe_emu_enqueue(struct CUstream_st *stream, const char *call, void (*run)(int device, void *args), const void *args,
-                     size_t bytes)
+void xpe_emu_enqueue(struct CUstream_st *stream, const char *call,
+                     void (*run)(int device, void *args), const void *args, size_t bytes)
 {
     xpe_emu_item *item = append(stream, EMU_RUN, call, bytes);
 
@@ -230,8 +231,8 @@ static struct CUstream_st *draw(bool only_wanted, bool without_nccl)
     uint64_t found = 0;
 
     for (struct CUstream_st *s = streams; s; s = s->next)
-        if (can_run(s) && (!only_wanted || s->head->number <= s->wanted) && (!without_nccl || s->head->kind != EMU_NCCL) &&
-            xpe_emu_below(++found) == 0)
+        if (can_run(s) && (!only_wanted || s->head->number <= s->wanted) &&
+            (!without_nccl || s->head->kind != EMU_NCCL) && xpe_emu_below(++found) == 0)
             chosen = s;
     return chosen;
 }
@@ -259,12 +260,14 @@ static void report_waiting(void)
             continue;
         if (s->head->kind == EMU_WAIT && !s->head->mark->reached)
             (void)snprintf(text, sizeof text, "an event of stream %llu (device %d)",
-                           (unsigned long long)s->head->mark->stream->name, s->head->mark->stream->device);
+                           (unsigned long long)s->head->mark->stream->name,
+                           s->head->mark->stream->device);
         else if (s->head->kind == EMU_NCCL)
             xpe_emu_part_describe(s->head->part, text, sizeof text);
         else
             (void)snprintf(text, sizeof text, "nothing; next is %s", s->head->call);
-        fprintf(stderr, "cuda (emulated): stream %llu of device %d waits for %s\n", (unsigned long long)s->name, s->device, text);
+        fprintf(stderr, "cuda (emulated): stream %llu of device %d waits for %s\n",
+                (unsigned long long)s->name, s->device, text);
     }
 }
 
@@ -333,7 +336,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     *out = NULL;
     if (!xpe_emu_enter("cudaStreamCreateWithFlags")) {
         if (flags != cudaStreamNonBlocking)
-            xpe_emu_die("cudaStreamCreateWithFlags: flags %u; only cudaStreamNonBlocking is emulated", flags);
+            xpe_emu_die(
+                "cudaStreamCreateWithFlags: flags %u; only cudaStreamNonBlocking is emulated",
+                flags);
         rc = xpe_emu.devices[xpe_emu_current()].lost ? cudaErrorLaunchFailure : cudaSuccess;
         if (rc == cudaSuccess) {
             *out = stream_create(xpe_emu_current());
@@ -376,7 +381,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (!xpe_emu_enter("cudaStreamWaitEvent")) {
         struct CUstream_st *s = xpe_emu_stream("cudaStreamWaitEvent", stream);
         xpe_emu_mark *mark = event_of("cudaStreamWaitEvent", event)->mark;
-        rc = flags ? cudaErrorInvalidValue : xpe_emu.devices[s->device].lost ? cudaErrorLaunchFailure : cudaSuccess;
+        rc = flags                             ? cudaErrorInvalidValue
+             : xpe_emu.devices[s->device].lost ? cudaErrorLaunchFailure
+                                               : cudaSuccess;
         if (rc == cudaSuccess && mark && !mark->reached) {
             append(s, EMU_WAIT, "cudaStreamWaitEvent", 0)->mark = mark;
             mark->references++;
@@ -395,7 +402,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     *out = NULL;
     if (!xpe_emu_enter("cudaEventCreateWithFlags")) {
         if (flags != cudaEventDisableTiming)
-            xpe_emu_die("cudaEventCreateWithFlags: flags %u; only cudaEventDisableTiming is emulated", flags);
+            xpe_emu_die(
+                "cudaEventCreateWithFlags: flags %u; only cudaEventDisableTiming is emulated",
+                flags);
         rc = xpe_emu.devices[xpe_emu_current()].lost ? cudaErrorLaunchFailure : cudaSuccess;
         if (rc == cudaSuccess) {
             *out = need(calloc(1, sizeof **out));
@@ -436,7 +445,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
     if (!xpe_emu_enter("cudaEventRecord")) {
         struct CUstream_st *s = xpe_emu_stream("cudaEventRecord", stream);
-        rc = event_of("cudaEventRecord", event)->device == s->device ? cudaSuccess : cudaErrorInvalidResourceHandle;
+        rc = event_of("cudaEventRecord", event)->device == s->device
+                 ? cudaSuccess
+                 : cudaErrorInvalidResourceHandle;
         if (xpe_emu.devices[s->device].lost)
             rc = cudaErrorLaunchFailure;
         if (rc == cudaSuccess) {
@@ -450,12 +461,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     return xpe_emu_note(rc);
 }
 
-/* Runs nothing, a few things, or until the event has happened; and what it does not need never, now and then, or as
- * often as the rest. */
+/* Runs nothing, a few things, or until the event has happened; and what it does not need never, now
+ * and then, or as often as the rest. */
 static void make_progress(const struct CUevent_st *event)
 {
     static const uint64_t others_of_8[] = {0, 0, 1, 4};
-    uint64_t others = others_of_8[xpe_emu_below(4)], steps = xpe_emu_below(8) ? UINT64_MAX : xpe_emu_below(8);
+    uint64_t others = others_of_8[xpe_emu_below(4)],
+             steps = xpe_emu_below(8) ? UINT64_MAX : xpe_emu_below(8);
     bool idle = false;
 
     while (steps-- > 0 && !idle && !event->mark->reached) {

@@ -1,8 +1,9 @@
 /* The gate that every call passes, devices and errors.
  *
- * xpe_emu_enter counts the call and says whether it has been told to fail; names are counted in a small table.  The
- * last error belongs to the thread, as in the CUDA runtime; cudaErrorNotReady and cudaErrorPeerAccessAlreadyEnabled
- * are kept there too, which is why their callers must take them away. */
+ * xpe_emu_enter counts the call and says whether it has been told to fail; names are counted in a
+ * small table.  The last error belongs to the thread, as in the CUDA runtime; cudaErrorNotReady and
+ * cudaErrorPeerAccessAlreadyEnabled are kept there too, which is why their callers must take them
+ * away. */
 #include "state.h"
 
 #include <pthread.h>
@@ -259,7 +260,8 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
 {
-    cudaError_t rc = xpe_emu_enter("cudaDeviceEnablePeerAccess") ? cudaErrorUnknown : usable(current);
+    cudaError_t rc =
+        xpe_emu_enter("cudaDeviceEnablePeerAccess") ? cudaErrorUnknown : usable(current);
 
     if (rc == cudaSuccess && (!exists(peer) || peer == current))
         rc = cudaErrorInvalidDevice;

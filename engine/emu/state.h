@@ -1,5 +1,5 @@
-/* What the files of the emulation share.  Everything below is guarded by the one lock that xpe_emu_enter takes and
- * xpe_emu_leave gives back; nothing here is called without it.
+/* What the files of the emulation share.  Everything below is guarded by the one lock that
+ * xpe_emu_enter takes and xpe_emu_leave gives back; nothing here is called without it.
  *
  *   runtime.c   the gate every call passes: lock, counters, calls made to fail; devices and errors
  *   memory.c    device and pinned memory: poison, guards, whose it is
@@ -51,7 +51,7 @@ _Noreturn void xpe_emu_die(const char *format, ...) EMU_PRINTF(1, 2);
 /* Takes the lock, counts the call; true when it has been told to fail. */
 bool xpe_emu_enter(const char *call);
 void xpe_emu_leave(void);
-int xpe_emu_current(void); /* device of this thread */
+int xpe_emu_current(void);                /* device of this thread */
 cudaError_t xpe_emu_note(cudaError_t rc); /* keeps it for cudaGetLastError */
 
 /* ----------------------------------------------------------------------------- memory.c */
@@ -107,8 +107,8 @@ struct CUstream_st {
 /* The stream, which must exist; the current device's own for NULL. */
 struct CUstream_st *xpe_emu_stream(const char *call, cudaStream_t stream);
 /* Appends work with a copy of its arguments. */
-void xpe_emu_enqueue(struct CUstream_st *stream, const char *call, void (*run)(int device, void *args), const void *args,
-                     size_t bytes);
+void xpe_emu_enqueue(struct CUstream_st *stream, const char *call,
+                     void (*run)(int device, void *args), const void *args, size_t bytes);
 void xpe_emu_enqueue_part(struct CUstream_st *stream, xpe_emu_part *part);
 /* Runs everything queued on the device before its memory or a plan is given back. */
 void xpe_emu_drain(const char *call, int device);
@@ -118,7 +118,7 @@ void xpe_emu_drain_stream(const char *call, struct CUstream_st *stream);
 void xpe_emu_drain_until(const char *call, const int *counter);
 void xpe_emu_want(struct CUstream_st *stream, uint64_t number);
 void xpe_emu_queues_forget(void); /* with what is queued */
-void xpe_emu_idle_reset(void); /* something has happened that may let others go on */
+void xpe_emu_idle_reset(void);    /* something has happened that may let others go on */
 
 /* -------------------------------------------------------------------------------- fft.c */
 

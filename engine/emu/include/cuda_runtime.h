@@ -1,7 +1,7 @@
 /* The calls of the CUDA runtime that engine/cuda uses, served by the host (engine/emu).
  *
- * Names, types, values and meaning are those of the public documentation; engine/cuda/api.h lists what is here, and
- * a call that is not is a compiler error.  emu.h says what the emulation adds. */
+ * Names, types, values and meaning are those of the public documentation; engine/cuda/api.h lists
+ * what is here, and a call that is not is a compiler error.  emu.h says what the emulation adds. */
 #ifndef XPE_EMU_CUDA_RUNTIME_H
 #define XPE_EMU_CUDA_RUNTIME_H
 
@@ -29,7 +29,12 @@ enum cudaError {
 };
 typedef enum cudaError cudaError_t;
 
-enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost,
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice
+};
 
 #define cudaStreamNonBlocking 0x01
 #define cudaEventDisableTiming 0x02
@@ -57,9 +62,10 @@ cudaError_t cudaFree(void *data);
 cudaError_t cudaMallocHost(void **out, size_t bytes);
 cudaError_t cudaFreeHost(void *data);
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream);
-cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes,
-                                cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);

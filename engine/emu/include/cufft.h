@@ -1,4 +1,5 @@
-/* The calls of cuFFT that engine/cuda uses, served by FFTW (engine/emu/fft.c).  See cuda_runtime.h. */
+/* The calls of cuFFT that engine/cuda uses, served by FFTW (engine/emu/fft.c).  See cuda_runtime.h.
+ */
 #ifndef XPE_EMU_CUFFT_H
 #define XPE_EMU_CUFFT_H
 
@@ -40,12 +41,14 @@ typedef struct __attribute__((aligned(16))) cufftDoubleComplex {
 cufftResult cufftCreate(cufftHandle *out);
 cufftResult cufftDestroy(cufftHandle plan);
 cufftResult cufftSetAutoAllocation(cufftHandle plan, int on);
-cufftResult cufftMakePlanMany(cufftHandle plan, int rank, int *n, int *inembed, int istride, int idist, int *onembed,
-                              int ostride, int odist, cufftType type, int batch, size_t *area);
+cufftResult cufftMakePlanMany(cufftHandle plan, int rank, int *n, int *inembed, int istride,
+                              int idist, int *onembed, int ostride, int odist, cufftType type,
+                              int batch, size_t *area);
 cufftResult cufftSetStream(cufftHandle plan, cudaStream_t stream);
 cufftResult cufftSetWorkArea(cufftHandle plan, void *area);
 cufftResult cufftExecC2C(cufftHandle plan, cufftComplex *in, cufftComplex *out, int direction);
-cufftResult cufftExecZ2Z(cufftHandle plan, cufftDoubleComplex *in, cufftDoubleComplex *out, int direction);
+cufftResult cufftExecZ2Z(cufftHandle plan, cufftDoubleComplex *in, cufftDoubleComplex *out,
+                         int direction);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
-/* The calls of NCCL that engine/cuda uses, between emulated devices (engine/emu/nccl.c).  See cuda_runtime.h. */
+/* The calls of NCCL that engine/cuda uses, between emulated devices (engine/emu/nccl.c).  See
+ * cuda_runtime.h. */
 #ifndef XPE_EMU_NCCL_H
 #define XPE_EMU_NCCL_H
 
@@ -29,9 +30,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out);
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
-ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream);
-ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream);
 const char *ncclGetErrorString(ncclResult_t rc);
 
 #ifdef __cplusplus
