@@ -8,6 +8,7 @@
 #include "people.h"
 #include "routes.h"
 #include "run.h"
+#include "sets.h"
 #include "stream.h"
 #include "worker.h"
 
@@ -96,6 +97,8 @@ void xpd_undrain(xpd_broker *b)
     if (b->draining)
         xpd_log(XPD_LOG_INFO, NULL, "new work is taken again");
     b->draining = false;
+    if (xpd_sets_undrain(b) > 0)
+        xpd_log(XPD_LOG_INFO, NULL, "device sets that were drained are tried again");
 }
 
 static void reply_drain(xpd_request *r)

@@ -27,7 +27,7 @@ struct xpd_run;
 struct xpd_bridge;
 struct xpd_downloads;
 
-#define XPD_WORKERS_MAX 16
+#define XPD_WORKERS_MAX 48
 
 /* State changes of all jobs, for GET /v1/events: the newest lines with their owner. */
 #define XPD_FEED_RING 2048

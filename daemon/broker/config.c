@@ -2,6 +2,7 @@
  * option is a list. */
 #include "config.h"
 
+#include "gpuset.h"
 #include "log.h"
 #include "people.h"
 
@@ -81,6 +82,9 @@ static const option options[] = {
      "repeated (with --user default /)"},
     {"workers", "cpu", "cpu-workers", INTEGER, AT(cpu_workers), 1, 16, "1",
      "device sets on the CPU: so many jobs run side by side, each with its share of the cores"},
+    {"workers", "cuda", "cuda", TEXT, AT(cuda_sets), 0, 0, "auto",
+     "device sets of GPUs: auto (each GPU one, where xptycho-worker-cuda is installed), none, or "
+     "sets such as 'cuda:0+cuda:1 cuda:2'"},
     {"workers", "live", "live-set", LIST, AT(live_sets), 0, 0, NULL,
      "number of a device set, as GET /v1/devices says it, that is kept for live jobs; may be "
      "repeated"},
@@ -98,6 +102,8 @@ static const option options[] = {
      "4096", "an idle worker that holds more memory is replaced; 0 = never"},
     {"worker", "program", "worker-program", PATH, AT(worker_program), 0, 0, NULL,
      "the worker (default: xptycho-worker beside this program)"},
+    {"worker", "cuda_program", "cuda-worker-program", PATH, AT(cuda_program), 0, 0, NULL,
+     "the worker on GPUs (default: xptycho-worker-cuda beside this program, where it is installed)"},
     {"reader", "probe_s", "reader-probe-s", INTEGER, AT(probe_s), 1, 3600, "30",
      "time to look at a scan at submission, seconds"},
     {"reader", "read_s", "reader-read-s", INTEGER, AT(read_s), 1, 86400, "3600",
@@ -585,6 +591,9 @@ bool xpd_config_finish(xpd_config *config, xpd_error *err)
     if (!config->log_json && strcmp(config->log_form, "text") != 0)
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "log '%s' is not text or json",
                         config->log_form);
+    xpd_gpu_sets sets;
+    if (!xpd_gpu_sets_parse(&sets, config->cuda_sets, err))
+        return false;
     if (!xpd_people_check(config, err) || !check_sets(&config->live_sets, err))
         return false;
     if (config->rate < 0)

@@ -1,7 +1,8 @@
-/* See dispatch.h.  Every worker is a device set of its own, bit i of the scheduler's sets is worker
- * i, and a job takes one of them whole. */
+/* See dispatch.h.  Bit i of the scheduler's sets is device set i; a job takes one whole, or several
+ * (sets.h). */
 #include "dispatch.h"
 
+#include "assign.h"
 #include "life.h"
 #include "log.h"
 #include "memory.h"
@@ -45,13 +46,16 @@ static int64_t iterations_all(const xpd_job *job)
     return iterations_left(job, false);
 }
 
-/* Kind of device from the names that were chosen, and the threads of a CPU job. */
-static void shape_of(xpd_shape *out, const xpd_job *job, int64_t threads)
+/* Kind and number of devices, and the threads of a CPU job. */
+static void shape_of(xpd_shape *out, const xpd_broker *b, const xpd_job *job, int64_t threads)
 {
-    const char *name = json_string_value(json_array_get(job->devices, 0));
+    char kind[16];
+    int count;
+
+    xpd_assign_kind(kind, sizeof kind, &count, b, job);
     *out = (xpd_shape){.frames = job->frames, .side = job->side, .modes = job->modes};
-    snprintf(out->kind, sizeof out->kind, "%.*s %zu %lld", name ? (int)strcspn(name, ":") : 4,
-             name ? name : "none", json_array_size(job->devices), (long long)threads);
+    snprintf(out->kind, sizeof out->kind, "%s %d %lld", kind, count,
+             strcmp(kind, "cpu") == 0 ? (long long)threads : 0LL);
 }
 
 /* How long it takes at most, from now; 0 = not known. */
@@ -60,7 +64,7 @@ static int64_t length_of(const xpd_broker *b, const xpd_job *job, int64_t thread
     xpd_shape shape;
     double iteration_s, rest_s;
 
-    shape_of(&shape, job, threads);
+    shape_of(&shape, b, job, threads);
     if (!xpd_history_guess(&b->history, &shape, &iteration_s, &rest_s))
         return 0;
     bool goes_on = running || (job->started_ms > 0 && job->checkpoint);
@@ -83,7 +87,7 @@ void xpd_dispatch_learn(xpd_broker *b, const xpd_job *job, int64_t threads, bool
     int64_t done = json_integer_value(json_object_get(job->result, "iterations"));
     if (!whole || done < 1 || done != iterations_all(job) || job->frames < 1)
         return;
-    shape_of(&shape, job, threads);
+    shape_of(&shape, b, job, threads);
     xpd_history_learn(&b->history, &shape, seconds / (double)done,
                       total_s > seconds ? total_s - seconds : 0, now, &note);
     if (note.key[0])
@@ -123,12 +127,13 @@ bool xpd_set_kept_for_live(const xpd_broker *b, int set)
 static void add_running(xpd_broker *b, xpd_sched *s, user_list *users, int64_t now)
 {
     for (int i = 0; i < b->worker_count; i++) {
-        const xpd_worker *w = b->workers[i];
+        const xpd_worker *w = xpd_set_leader(b, i);
         const xpd_job *job = xpd_run_job(w);
-        s->sets[i] = (xpd_sched_set){.up = w->ready,
+        bool first = w->index == i; /* of the sets that the job holds */
+        s->sets[i] = (xpd_sched_set){.up = xpd_set_up(b, i),
                                      .busy = job != NULL,
                                      .until_ms = XPD_NEVER,
-                                     .pool = xpd_memory_pool(w),
+                                     .pool = xpd_memory_pool(b->workers[i]),
                                      .live_only = xpd_set_kept_for_live(b, i)};
         if (!job)
             continue;
@@ -141,9 +146,9 @@ static void add_running(xpd_broker *b, xpd_sched *s, user_list *users, int64_t n
         s->sets[i].class = job->class;
         s->sets[i].from_ms = job->started_ms;
         s->sets[i].bytes = job->needs.device;
-        s->sets[i].host_bytes = job->needs.host;
+        s->sets[i].host_bytes = first ? job->needs.host : 0;
         s->sets[i].can_yield = xpd_run_yields(w, &s->sets[i].leaving);
-        user->running++;
+        user->running += first;
         user->sets++;
         user->used_s += (double)(spent > 0 ? spent : 0) / 1000;
     }
@@ -163,6 +168,7 @@ static bool run_scheduler(xpd_broker *b, xpd_sched *s, bool explain)
         add_running(b, s, &users, now);
         for (size_t i = 0; i < count; i++) {
             xpd_job *job = b->queue.items[i];
+            xpd_assign place = xpd_assign_of(b, job);
             jobs[i] = (xpd_sched_job){
                 .number = job->number,
                 .user = user_index(b, &users, job->uid, now),
@@ -171,8 +177,8 @@ static bool run_scheduler(xpd_broker *b, xpd_sched *s, bool explain)
                 .since_ms = job->queued_ms,
                 .length_ms =
                     length_of(b, job, xpd_worker_threads(b->workers[0], job->cpu_threads), false),
-                .sets = xpd_workers_for(b, job),
-                .need = 1,
+                .sets = place.sets,
+                .need = place.need,
                 .bytes = job->needs.device,
                 .host_bytes = job->retry_ms > xpd_now_ms() ? XPD_NEVER : job->needs.host,
                 .context = job};
@@ -261,7 +267,7 @@ void xpd_dispatch(xpd_broker *b)
         return;
     give_up(b);
     for (int i = 0; i < b->worker_count; i++)
-        useful = useful || (b->workers[i]->ready && !b->workers[i]->run);
+        useful = useful || (xpd_set_up(b, i) && !xpd_set_job(b, i));
     for (size_t i = 0; i < b->queue.count && !useful; i++)
         useful = b->queue.items[i]->class == XPD_CLASS_LIVE; /* others may make room for it */
     b->dispatch_due = false;
@@ -270,12 +276,12 @@ void xpd_dispatch(xpd_broker *b)
         return;
     for (size_t i = 0; i < s.job_count; i++) {
         if (s.jobs[i].pending == XPD_PENDING_NONE && s.jobs[i].taken)
-            xpd_run_start(b->workers[__builtin_ctzll(s.jobs[i].taken)], s.jobs[i].context);
+            xpd_run_start(xpd_sets_join(b, s.jobs[i].taken), s.jobs[i].context);
     }
     ask_for_memory(b, &s);
     free(s.jobs);
     for (uint64_t rest = s.yield; rest; rest &= rest - 1)
-        xpd_run_yield(b->workers[__builtin_ctzll(rest)]);
+        xpd_run_yield(xpd_set_leader(b, __builtin_ctzll(rest)));
 }
 
 void xpd_dispatch_refresh(xpd_broker *b)
@@ -310,14 +316,14 @@ static json_t *blockers(const xpd_broker *b, const xpd_job *job, json_int_t *hid
     json_t *list = json_array();
     xpd_pending why = job->waiting.pending;
     bool own_limit = why == XPD_PENDING_LIMIT || why == XPD_PENDING_SETS;
-    uint64_t workers = job->waiting.workers ? job->waiting.workers : xpd_workers_for(b, job);
+    uint64_t workers = job->waiting.workers ? job->waiting.workers : xpd_assign_of(b, job).sets;
 
     *hidden = 0;
     if (why == XPD_PENDING_FOREIGN || why == XPD_PENDING_WORKER)
         return list; /* no job's fault */
     for (int i = 0; i < b->worker_count; i++) {
         const xpd_job *other = xpd_run_job(b->workers[i]);
-        bool counts = own_limit || why == XPD_PENDING_MEMORY || (workers >> i & 1);
+        bool counts = own_limit || why == XPD_PENDING_MEMORY || (workers & b->workers[i]->group);
         if (!other || !counts)
             continue;
         if (other->uid == job->uid)
@@ -331,10 +337,10 @@ static json_t *blockers(const xpd_broker *b, const xpd_job *job, json_int_t *hid
 /* A set is idle that only live jobs may have. */
 static bool one_is_kept(const xpd_broker *b, const xpd_job *job)
 {
-    uint64_t able = xpd_workers_for(b, job);
+    uint64_t able = xpd_assign_of(b, job).sets;
     for (int i = 0; i < b->worker_count && job->class != XPD_CLASS_LIVE; i++) {
-        if ((able >> i & 1) && xpd_set_kept_for_live(b, i) && b->workers[i]->ready &&
-            !xpd_run_job(b->workers[i]))
+        if ((able >> i & 1) && xpd_set_kept_for_live(b, i) && xpd_set_up(b, i) &&
+            !xpd_set_job(b, i))
             return true;
     }
     return false;
@@ -364,7 +370,7 @@ static void say_memory(char *out, size_t size, const xpd_broker *b, const xpd_jo
     char memory[200], bytes[32];
     int64_t strangers;
 
-    xpd_memory_short(b, job, xpd_workers_for(b, job), memory, sizeof memory, &strangers);
+    xpd_memory_short(b, job, xpd_assign_of(b, job).sets, memory, sizeof memory, &strangers);
     if (job->waiting.pending == XPD_PENDING_MEMORY)
         snprintf(out, size, "%s; jobs that run hold it, and give it back when they end", memory);
     else if (job->retry_ms > xpd_now_ms())
@@ -420,10 +426,10 @@ static void sentence(char *out, size_t size, const xpd_broker *b, const xpd_job 
         say_memory(out, size, b, job);
         break;
     case XPD_PENDING_WORKER:
-        snprintf(out, size, "%s",
-                 one_is_kept(b, job)
-                     ? "a device set that is not kept for live jobs; none has its devices"
-                     : "a worker: that of its devices is being started");
+        if (one_is_kept(b, job))
+            snprintf(out, size, "a device set that is not kept for live jobs; none has its devices");
+        else
+            xpd_assign_missing(out, size, b, job);
         break;
     }
 }

@@ -78,9 +78,10 @@ static json_t *head_of(const json_t *resolved)
     json_t *path = json_object_get(json_object_get(resolved, "output"), "path");
     const char *name = json_string_value(json_object_get(resolved, "name"));
 
-    return json_pack("{s:s, s:O?, s:o, s:O?}", "name", name ? name : "", "labels",
+    return json_pack("{s:s, s:O?, s:o, s:O?, s:O?}", "name", name ? name : "", "labels",
                      json_is_object(labels) ? labels : NULL, "iterations", iterations_of(resolved),
-                     "output", json_is_string(path) ? path : NULL);
+                     "output", json_is_string(path) ? path : NULL, "devices",
+                     json_object_get(resolved, "devices"));
 }
 
 xpd_job *xpd_job_create(const json_t *doc, const json_t *resolved)

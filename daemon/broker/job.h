@@ -59,7 +59,8 @@ typedef struct xpd_job {
     int64_t modes, cpu_threads; /* as the document says; cpu_threads 0 = all */
     int64_t attempts;           /* workers that died with it */
     char *doc, *resolved;       /* compact JSON; text, since thousands of jobs are held */
-    json_t *head;    /* {"name", "labels", "iterations": [of each stage], "output": path or null} */
+    json_t *head;    /* {"name", "labels", "iterations": [of each stage], "output": path or null,
+                        "devices": as asked for} */
     json_t *devices; /* names, or NULL */
     json_t *result;  /* or NULL */
     xpd_progress progress;
@@ -80,6 +81,7 @@ typedef struct xpd_job {
     bool checkpoint;    /* it can go on from where it was stopped */
     int yielded;        /* times that it made room */
     bool active;        /* a reader or worker has it */
+    uint64_t shunned;   /* device sets on which a worker died with it, since the service started */
     bool removing;      /* its row is about to be deleted */
     bool removed;       /* out of the table */
     bool dirty;         /* the last commit failed for want of space */

@@ -414,7 +414,9 @@ static bool start(service *s, xpd_error *err)
     s->tick = (xpd_timer){.fire = tick, .context = s};
     s->ready = (xpd_timer){.fire = try_ready, .context = s};
     s->close = (xpd_timer){.fire = stop_loop, .context = s};
-    if (!xpd_workers_create(b) || !xpd_bridge_create(b))
+    if (!xpd_workers_create(b, err))
+        return false;
+    if (!xpd_bridge_create(b))
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
     b->ready = true;
     xpd_timer_set(&b->loop, &s->tick, 1000);

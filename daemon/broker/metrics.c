@@ -6,6 +6,7 @@
 #include "memory.h"
 #include "routes.h"
 #include "run.h"
+#include "sets.h"
 #include "stream.h"
 #include "worker.h"
 
@@ -235,7 +236,7 @@ static void write_devices(page *p, const xpd_broker *b)
     family(p, "gpu_healthy", "gauge", "Whether jobs can run on the device (cpu included).");
     for (int i = 0; i < devices->count; i++) {
         snprintf(text, sizeof text, "gpu=\"%s\"", label(name, sizeof name, devices->items[i].name));
-        sample(p, "gpu_healthy", text, xpd_workers_ready(b) > 0 && !*devices->items[i].absent);
+        sample(p, "gpu_healthy", text, xpd_set_serves(b, devices->items[i].name));
     }
     family(p, "gpu_memory_bytes", "gauge", "Memory of the device, at most some seconds old.");
     for (int i = 0; i < devices->count; i++) {

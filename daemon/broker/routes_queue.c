@@ -7,6 +7,7 @@
 #include "people.h"
 #include "routes.h"
 #include "run.h"
+#include "sets.h"
 #include "stream.h"
 #include "worker.h"
 
@@ -98,11 +99,11 @@ void xpd_get_devices(xpd_request *r)
     json_t *list = json_array();
 
     for (int i = 0; i < b->worker_count; i++) {
-        const xpd_worker *w = b->workers[i];
-        const xpd_job *job = xpd_run_job(w);
+        const xpd_worker *w = b->workers[i], *leader = xpd_set_leader(b, i);
+        const xpd_job *job = xpd_run_job(leader);
         for (int k = 0; k < w->devices.count; k++) {
             const xpe_device_info *d = &w->devices.items[k];
-            bool ours = job && xpd_caller_sees(&r->caller, job->uid) && xpd_run_uses(w, d->name);
+            bool ours = job && xpd_caller_sees(&r->caller, job->uid) && xpd_run_uses(leader, d->name);
             json_array_append_new(
                 list, json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:i, s:s?}", "name", d->name, "set",
                                 i, "model", d->model, "absent", d->absent, "bytes_total",

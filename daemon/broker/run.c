@@ -1,6 +1,7 @@
 /* See run.h. */
 #include "run.h"
 
+#include "assign.h"
 #include "dispatch.h"
 #include "life.h"
 #include "log.h"
@@ -16,6 +17,7 @@
 #include <string.h>
 
 #define DEATHS_MAX 2                  /* workers that a job may take with it */
+#define START_WAIT_MS 60000           /* for a worker that starts; then the job waits again */
 #define BUSY_FIRST_MS ((int64_t)1000) /* between looks at a scan that is being written */
 #define BUSY_MOST_MS ((int64_t)60000)
 #define RETRY_FIRST_MS                                                                             \
@@ -31,14 +33,16 @@ struct xpd_run {
     xpp_job *decoded;
     json_t *resolved;
     xpd_choice choice;
-    xpd_reading *reading; /* not NULL: the reader is at work; else the worker is */
+    xpd_reading *reading; /* not NULL: the reader is at work */
+    bool waiting;         /* for the worker, which starts; else that is at work */
+    xpp_ipc_message scan; /* owned meanwhile */
     bool repeated;        /* an earlier attempt may have reported iterations */
     bool resumed;         /* not the first attempt: its time says little */
     stop_cause stop;
     char by[64];
     double limit_s;   /* the most that it may run; 0 = no limit */
     bool class_limit; /* that is its class's */
-    xpd_timer deadline, grace;
+    xpd_timer deadline, grace, patience;
     xpd_pace pace;
 };
 
@@ -79,6 +83,9 @@ static void run_free(xpd_run *run)
 {
     xpd_timer_cancel(&run->deadline);
     xpd_timer_cancel(&run->grace);
+    xpd_timer_cancel(&run->patience);
+    if (run->waiting)
+        xpp_ipc_message_release(&run->scan);
     xpd_reading_abandon(run->reading);
     xpp_job_free(run->decoded);
     json_decref(run->resolved);
@@ -186,7 +193,7 @@ static bool admit(xpd_run *run, const xpp_ipc_message *scan, int positions, xpd_
 
     xpd_memory_room(run->b, run->decoded, scan->body, &room);
     xpd_output_note(run->job, scan->body);
-    return xpd_admit(&run->job->needs, &run->choice, &run->w->devices, &room, run->decoded,
+    return xpd_admit(&run->job->needs, &run->choice, xpd_workers_devices(run->b), &room, run->decoded,
                      scan->body, scan->fds[positions], NULL, err);
 }
 
@@ -215,12 +222,45 @@ static bool waits_for_file(xpd_run *run, const json_t *problem)
     return true;
 }
 
+/* Whether the memory that it needs is free on all its sets. */
+static bool memory_now(const xpd_run *run, bool host, char *text, size_t size)
+{
+    for (int i = 0; i < run->b->worker_count; i++) {
+        if ((run->w->group & ((uint64_t)1 << i)) &&
+            !xpd_memory_now(run->b->workers[i], run->job, host && i == run->w->index, text, size))
+            return false;
+    }
+    return true;
+}
+
+/* To the worker, which is there. */
+static void hand_over(xpd_run *run, xpp_ipc_message *scan)
+{
+    xpd_error err = XPD_ERROR_INIT;
+    bool known = run->job->needs.known; /* the scheduler looked before it started the job */
+    int positions = xpd_scan_array(scan->body, "positions");
+    char text[256];
+
+    xpd_choice_refresh(&run->choice, xpd_workers_devices(run->b)); /* as asked for at the start */
+    if (positions < 0) {
+        leave(run, XPD_JOB_FAILED, "internal", "the reader gave no positions");
+    } else if (!xpd_output_allowed(run->b, run->job->uid, run->job, run->decoded->output_path,
+                                   scan->body, &err) ||
+               !admit(run, scan, positions, &err)) {
+        leave_error(run, &err);
+    } else if (!memory_now(run, !known, text, sizeof text)) {
+        leave(run, XPD_JOB_QUEUED, "memory", text);
+    } else if (!send_start(run, scan)) {
+        xpd_child_signal(&run->w->child, SIGKILL);
+        leave(run, XPD_JOB_QUEUED, "", "the worker did not take the job and is replaced");
+    } else {
+        xpd_pace_start(&run->pace, xpd_now_ms());
+    }
+}
+
 static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
 {
     xpd_run *run = context;
-    xpd_error err = XPD_ERROR_INIT;
-    bool known = run->job->needs.known; /* the scheduler looked before it started the job */
-    char text[256];
 
     run->reading = NULL;
     if (!problem) {
@@ -239,31 +279,39 @@ static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
         json_decref(problem);
         return;
     }
-    int positions = xpd_scan_array(scan->body, "positions");
-    xpd_choice_refresh(&run->choice, &run->w->devices); /* asked for when the reader started */
-    if (positions < 0) {
-        leave(run, XPD_JOB_FAILED, "internal", "the reader gave no positions");
-    } else if (!run->w->ready) {
-        leave(run, XPD_JOB_QUEUED, "", "the worker was replaced while the scan was read");
-    } else if (!xpd_output_allowed(run->b, run->job->uid, run->job, run->decoded->output_path,
-                                   scan->body, &err) ||
-               !admit(run, scan, positions, &err)) {
-        leave_error(run, &err);
-    } else if (!xpd_memory_now(run->w, run->job, !known, text, sizeof text)) {
-        leave(run, XPD_JOB_QUEUED, "memory", text);
-    } else if (!send_start(run, scan)) {
-        xpd_child_signal(&run->w->child, SIGKILL);
-        leave(run, XPD_JOB_QUEUED, "", "the worker did not take the job and is replaced");
-    } else {
-        xpd_pace_start(&run->pace, xpd_now_ms());
+    if (run->w->ready) {
+        hand_over(run, scan);
+        return;
     }
+    run->waiting = true; /* its sets are being grouped, or it was replaced meanwhile */
+    run->scan = *scan;
+    *scan = (xpp_ipc_message){.type = scan->type};
+    xpd_timer_set(&run->b->loop, &run->patience, START_WAIT_MS);
+}
+
+void xpd_run_worker_ready(xpd_worker *w)
+{
+    xpd_run *run = w->run;
+
+    if (!run || !run->waiting)
+        return;
+    xpp_ipc_message scan = run->scan;
+    run->waiting = false;
+    xpd_timer_cancel(&run->patience);
+    hand_over(run, &scan);
+    xpp_ipc_message_release(&scan);
+}
+
+static void worker_missing(void *context)
+{
+    leave(context, XPD_JOB_QUEUED, "", "the worker did not start in time");
 }
 
 static void too_long(void *context)
 {
     xpd_run *run = context;
     run->stop = DEADLINE;
-    if (run->reading) {
+    if (run->reading || run->waiting) {
         leave_stopped(run);
         return;
     }
@@ -302,7 +350,7 @@ static bool begin(xpd_run *run, xpd_error *err)
     run->decoded = run->resolved ? xpp_job_decode(run->resolved) : NULL;
     if (!run->decoded)
         return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "no memory for the job");
-    if (!xpd_devices_choose(&run->choice, &run->w->devices, run->decoded, err))
+    if (!xpd_assign_choose(&run->choice, run->b, run->decoded, run->w->group, err))
         return false;
     xpd_worker_ask(run->w);
     json_decref(run->job->devices);
@@ -337,6 +385,7 @@ void xpd_run_start(xpd_worker *w, xpd_job *job)
     run->repeated = run->resumed = job->started_ms > 0;
     run->deadline = (xpd_timer){.fire = too_long, .context = run};
     run->grace = (xpd_timer){.fire = grace_over, .context = run};
+    run->patience = (xpd_timer){.fire = worker_missing, .context = run};
     w->run = run;
     job->active = true;
     xpd_job_move(b, job, XPD_JOB_STARTING, "", "");
@@ -429,7 +478,7 @@ static bool take_event(xpd_run *run, json_t *event)
 static bool is_ours(const xpd_worker *w, const json_t *body)
 {
     const char *id = json_string_value(json_object_get(body, "id"));
-    return id && w->run && !w->run->reading && strcmp(id, w->run->job->id) == 0;
+    return id && w->run && !w->run->reading && !w->run->waiting && strcmp(id, w->run->job->id) == 0;
 }
 
 bool xpd_run_events(xpd_worker *w, const json_t *body)
@@ -468,7 +517,8 @@ static bool waits_for_memory(xpd_run *run, const json_t *body)
     const char *reason = json_string_value(json_object_get(body, "reason")),
                *detail = json_string_value(json_object_get(body, "detail"));
     int64_t required = json_integer_value(json_object_get(problem, "required_bytes"));
-    const xpe_device_info *d = xpd_devices_find(&run->w->devices, run->choice.names[0]);
+    const xpe_device_info *d =
+        xpd_devices_find(xpd_workers_devices(run->b), run->choice.names[0]);
     xpd_job *job = run->job;
     xpd_room room;
 
@@ -486,6 +536,56 @@ static bool waits_for_memory(xpd_run *run, const json_t *body)
     return true;
 }
 
+/* The job's worker is lost, and the job is not done.  It is tried on another set where there is one:
+ * it may be the device. */
+static void try_again(xpd_run *run, const char *what)
+{
+    char detail[256];
+
+    if (run->stop != GO_ON) {
+        leave_stopped(run);
+        return;
+    }
+    run->job->attempts++;
+    run->job->shunned |= run->w->group;
+    if (run->job->attempts >= DEATHS_MAX) {
+        snprintf(detail, sizeof detail, "%d workers died with this job; the last: %s", DEATHS_MAX,
+                 what);
+        leave(run, XPD_JOB_FAILED, "poison", detail);
+    } else {
+        leave(run, XPD_JOB_QUEUED, "worker-died", what);
+    }
+}
+
+/* Reported by the worker, which leaves. */
+static void device_lost(xpd_run *run, const char *device, const char *how)
+{
+    xpd_worker *w = run->w;
+
+    w->ready = false; /* before the job looks for another place */
+    try_again(run, how);
+    xpd_sets_lost(w, device, how);
+}
+
+void xpd_run_worker_died(xpd_worker *w, const char *how)
+{
+    xpd_run *run = w->run;
+    char what[256];
+
+    if (!run || run->reading || run->waiting)
+        return;
+    json_t *result = xpd_job_finished_result(run->b, run->job);
+    if (result) {
+        json_decref(run->job->result);
+        run->job->result = result;
+        announce_running(run); /* a short job: that event was lost with the worker */
+        leave(run, XPD_JOB_SUCCEEDED, "", "");
+        return;
+    }
+    snprintf(what, sizeof what, "the worker %s", how);
+    try_again(run, what);
+}
+
 bool xpd_run_done(xpd_worker *w, const json_t *body)
 {
     const char *word = json_string_value(json_object_get(body, "state")),
@@ -498,6 +598,11 @@ bool xpd_run_done(xpd_worker *w, const json_t *body)
     if (!is_ours(w, body))
         return true;
     xpd_run *run = w->run;
+    const char *lost = json_string_value(json_object_get(body, "lost"));
+    if (lost) {
+        device_lost(run, lost, detail ? detail : "its device was lost");
+        return true;
+    }
     if (state == XPD_JOB_SUCCEEDED && !json_string_value(json_object_get(result, "path")))
         return false;
     if (json_is_object(result)) {
@@ -506,6 +611,7 @@ bool xpd_run_done(xpd_worker *w, const json_t *body)
     }
     if (state == XPD_JOB_SUCCEEDED) {
         announce_running(run);
+        xpd_sets_worked(w);
         leave(run, state, "", "");
     } else if (state == XPD_JOB_CANCELLED) {
         if (run->stop == GO_ON)
@@ -518,36 +624,6 @@ bool xpd_run_done(xpd_worker *w, const json_t *body)
     return true;
 }
 
-void xpd_run_worker_died(xpd_worker *w, const char *how)
-{
-    xpd_run *run = w->run;
-    char detail[256];
-
-    if (!run || run->reading)
-        return;
-    json_t *result = xpd_job_finished_result(run->b, run->job);
-    if (result) {
-        json_decref(run->job->result);
-        run->job->result = result;
-        announce_running(run); /* a short job: that event was lost with the worker */
-        leave(run, XPD_JOB_SUCCEEDED, "", "");
-        return;
-    }
-    if (run->stop != GO_ON) {
-        leave_stopped(run);
-        return;
-    }
-    run->job->attempts++;
-    snprintf(detail, sizeof detail, "the worker %s", how);
-    if (run->job->attempts >= DEATHS_MAX) {
-        snprintf(detail, sizeof detail, "%d workers died with this job; the last %s", DEATHS_MAX,
-                 how);
-        leave(run, XPD_JOB_FAILED, "poison", detail);
-    } else {
-        leave(run, XPD_JOB_QUEUED, "worker-died", detail);
-    }
-}
-
 void xpd_run_sign(xpd_worker *w)
 {
     if (w->run)
@@ -558,7 +634,7 @@ void xpd_run_look(xpd_worker *w, int64_t now_ms)
 {
     xpd_run *run = w->run;
 
-    if (!run || run->reading || run->stop != GO_ON || w->ended_for[0])
+    if (!run || run->reading || run->waiting || run->stop != GO_ON || w->ended_for[0])
         return;
     int64_t most = xpd_pace_patience(&run->pace, run->b->config.stall_s * 1000);
     if (most == 0 || now_ms - run->pace.seen_ms < most)
@@ -578,7 +654,7 @@ static void stop_run(xpd_run *run, stop_cause why)
 {
     if (run->stop == GO_ON)
         run->stop = why;
-    if (run->reading) {
+    if (run->reading || run->waiting) {
         leave_stopped(run);
         return;
     }
@@ -640,7 +716,7 @@ void xpd_run_shutdown(xpd_broker *b)
         xpd_run *run = b->workers[i]->run;
         if (run && run->stop == GO_ON)
             run->stop = SHUTDOWN;
-        if (run && run->reading)
+        if (run && (run->reading || run->waiting))
             leave_stopped(run);
         /* else the worker is told to quit; what it says until then counts */
     }

@@ -19,6 +19,7 @@ void xpd_run_look(struct xpd_worker *worker, int64_t now_ms);
 /* Its engine moves, whatever it is at. */
 void xpd_run_sign(struct xpd_worker *worker);
 void xpd_run_worker_died(struct xpd_worker *worker, const char *how);
+void xpd_run_worker_ready(struct xpd_worker *worker); /* it can take a job */
 
 /* Cancels a job in any state; true when it will end or has ended. */
 void xpd_job_cancel(xpd_broker *b, xpd_job *job, const char *by);

@@ -3,6 +3,7 @@
  * nothing. */
 #include "submit.h"
 
+#include "assign.h"
 #include "ballast.h"
 #include "dispatch.h"
 #include "life.h"
@@ -147,7 +148,9 @@ static void store(xpd_submission *s)
     job->created_ms = job->queued_ms = xpd_wall_ms();
     job->frames = json_integer_value(json_object_get(s->scan, "frames"));
     job->side = json_integer_value(json_object_get(s->scan, "frame_side"));
-    if (s->choice.count > 0)
+    /* which GPUs it gets is known when it starts, unless it names them */
+    if (s->choice.count > 0 &&
+        (s->decoded->devices.count > 0 || strncmp(s->choice.names[0], "cpu", 3) == 0))
         job->devices = xpd_choice_names(&s->choice);
     job->needs = s->needs;
     xpd_output_note(job, s->scan);
@@ -260,7 +263,7 @@ static void look(xpd_submission *s)
     for (int i = 0; i < s->b->worker_count; i++)
         xpd_worker_ask(
             s->b->workers[i]); /* the memory of now, by the time that the reader is back */
-    if (!xpd_devices_choose(&s->choice, xpd_workers_devices(s->b), s->decoded, &err)) {
+    if (!xpd_assign_choose(&s->choice, s->b, s->decoded, 0, &err)) {
         finish_error(s, &err);
         return;
     }
@@ -290,6 +293,8 @@ static void no_devices(void *context)
 void xpd_submissions_devices_known(xpd_broker *b)
 {
     xpd_submission *next;
+    if (!xpd_workers_devices(b)->known)
+        return;
     for (xpd_submission *s = b->submissions; s; s = next) {
         next = s->next;
         if (s->step == WAIT_DEVICES)

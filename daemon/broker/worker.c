@@ -3,8 +3,8 @@
 
 #include "dispatch.h"
 #include "log.h"
-#include "memory.h"
 #include "run.h"
+#include "sets.h"
 #include "submit.h"
 
 #include <signal.h>
@@ -17,27 +17,40 @@
 #define BACKOFF_FIRST_MS 200
 #define BACKOFF_MAX_MS 10000
 #define HEALTHY_MS 60000
+#define REST_MS 300000 /* until GPUs that cannot be used are looked at again */
+#define MUTE_MAX 3
 
-static void start(void *context);
+static const char *name_of(bool gpu)
+{
+    return gpu ? "xptycho-worker-cuda" : "xptycho-worker";
+}
 
 static bool is_cpu(const xpe_device_info *d)
 {
     return strncmp(d->name, "cpu", 3) == 0;
 }
 
+/* The first word of a process: what its sets have. */
 static bool take_hello(xpd_worker *w, const json_t *body)
 {
     const char *build = json_string_value(json_object_get(body, "build"));
+    xpd_broker *b = w->child.b;
 
-    if (w->ready || !xpd_devices_decode(&w->devices, body))
+    if (w->heard || !xpd_sets_hello(w, body))
         return false;
+    w->heard = true;
+    w->mute = 0;
     snprintf(w->build, sizeof w->build, "%s", build ? build : "");
-    w->ready = true;
-    xpd_memory_heard(w->child.b, &w->devices);
-    xpd_log(XPD_LOG_INFO, NULL, "worker %d (%d) is ready: %s", w->index, (int)w->child.pid,
-            w->build);
-    xpd_dispatch_due(w->child.b);
-    xpd_submissions_devices_known(w->child.b);
+    w->ready = !w->leaving && w->serves == w->group;
+    w->rested = w->rested && !w->ready;
+    if (w->ready)
+        xpd_log(XPD_LOG_INFO, NULL, "worker %d (%d) is ready: %s", w->index, (int)w->child.pid,
+                w->build);
+    xpd_dispatch_due(b);
+    xpd_submissions_devices_known(b);
+    if (w->ready)
+        xpd_run_worker_ready(w);
+    xpd_sets_settle(b);
     return true;
 }
 
@@ -66,13 +79,27 @@ static bool on_message(xpd_child *child, xpp_ipc_message *message)
         w->pings_open = 0;
         take_beat(w, message->body);
         w->asked = false;
-        if (!xpd_devices_update(&w->devices, message->body))
-            return false;
-        xpd_memory_heard(child->b, &w->devices);
-        return true;
+        return xpd_sets_pong(w, message->body);
     default:
         return false;
     }
+}
+
+/* Ended by itself: it is started again, later each time. */
+static void back_off(xpd_worker *w)
+{
+    if (xpd_now_ms() - w->started_ms > HEALTHY_MS)
+        w->backoff_ms = BACKOFF_FIRST_MS;
+    xpd_timer_set(&w->child.b->loop, &w->restart, w->backoff_ms);
+    w->backoff_ms = w->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : w->backoff_ms * 2;
+    w->restarts++;
+}
+
+static void rest(xpd_worker *w)
+{
+    w->resting = false;
+    w->backoff_ms = BACKOFF_FIRST_MS;
+    xpd_timer_set(&w->child.b->loop, &w->restart, REST_MS);
 }
 
 static xpd_restart why_restarted(const xpd_worker *w, bool yields, const char *replaced,
@@ -94,29 +121,35 @@ static xpd_restart why_restarted(const xpd_worker *w, bool yields, const char *r
 static void on_exit_(xpd_child *child, int wait_status)
 {
     xpd_worker *w = child->context;
-    char how[192];
-
+    xpd_broker *b = child->b;
+    bool told = w->leaving;
     bool yields = false;
-    char replaced[sizeof w->ended_for];
+    char how[192], replaced[sizeof w->ended_for];
 
     snprintf(replaced, sizeof replaced, "%s", w->ended_for);
     xpd_run_yields(w, &yields);
     xpd_watch_exit_text(how, sizeof how, w, wait_status);
-    w->ready = w->asked = false;
+    w->mute += !w->heard && !told;
+    w->ready = w->heard = w->asked = w->leaving = false;
+    w->serves = 0;
     w->pings_open = w->beat = 0;
     xpd_timer_cancel(&w->ping);
-    xpd_log(child->b->stopping ? XPD_LOG_INFO : XPD_LOG_WARNING, NULL, "worker %d %s", w->index,
+    xpd_log(b->stopping || told ? XPD_LOG_INFO : XPD_LOG_WARNING, NULL, "worker %d %s", w->index,
             how);
-    if (!child->b->stopping) {
-        if (xpd_now_ms() - w->started_ms > HEALTHY_MS)
-            w->backoff_ms = BACKOFF_FIRST_MS;
-        xpd_timer_set(&child->b->loop, &w->restart, w->backoff_ms);
-        w->backoff_ms = w->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : w->backoff_ms * 2;
-        w->restarts++;
-        child->b->metrics.restarts[why_restarted(w, yields, replaced, how, wait_status)]++;
+    if (w->gpu && w->mute >= MUTE_MAX) {
+        xpd_sets_silent(w, how);
+        w->resting = true;
+        w->mute = 0;
     }
+    if (!b->stopping && !told)
+        b->metrics.restarts[why_restarted(w, yields, replaced, how, wait_status)]++;
+    if (!b->stopping && w->resting)
+        rest(w);
+    else if (!b->stopping && !told)
+        back_off(w);
     xpd_run_worker_died(w, how);
-    xpd_dispatch_due(child->b);
+    xpd_sets_settle(b);
+    xpd_dispatch_due(b);
 }
 
 static bool send_ping(xpd_worker *w)
@@ -156,17 +189,56 @@ static void start(void *context)
     xpd_worker *w = context;
     xpd_broker *b = w->child.b;
     xpd_error err = XPD_ERROR_INIT;
+    char list[1024];
+    const char *const arguments[] = {"--devices", list, NULL};
+    const char *program = w->gpu ? b->config.cuda_program : b->config.worker_program;
 
+    if (b->stopping || !xpd_sets_free(w))
+        return;
+    xpd_sets_list(list, sizeof list, w);
     w->started_ms = xpd_now_ms();
-    if (xpd_child_start(&w->child, b->config.worker_program, NULL, true, 500, &err)) {
+    if (xpd_child_start(&w->child, program, *list ? arguments : NULL, true, 500, &err)) {
+        w->serves = w->group;
         xpd_timer_set(&b->loop, &w->ping, PING_MS);
         return;
     }
     xpd_log(XPD_LOG_ERROR, NULL, "%s", err.text);
     xpd_timer_set(&b->loop, &w->restart, BACKOFF_MAX_MS);
+    if (w->gpu && ++w->mute >= MUTE_MAX) {
+        xpd_sets_silent(w, "cannot be started");
+        xpd_timer_set(&b->loop, &w->restart, REST_MS);
+    }
+}
+
+void xpd_worker_start(xpd_worker *w)
+{
+    if (w->child.pid <= 0 && !xpd_timer_armed(&w->restart))
+        start(w);
 }
 
 /* ----------------------------------------------------------------------------------- all */
+
+xpd_worker *xpd_worker_add(xpd_broker *b, bool gpu)
+{
+    xpd_worker *w = b->worker_count < XPD_WORKERS_MAX ? calloc(1, sizeof *w) : NULL;
+
+    if (!w)
+        return NULL;
+    w->child = (xpd_child){.b = b,
+                           .name = name_of(gpu),
+                           .source.fd = -1,
+                           .on_message = on_message,
+                           .on_exit = on_exit_,
+                           .context = w};
+    w->restart = (xpd_timer){.fire = start, .context = w};
+    w->ping = (xpd_timer){.fire = ping, .context = w};
+    w->backoff_ms = BACKOFF_FIRST_MS;
+    w->gpu = gpu;
+    w->index = b->worker_count;
+    w->group = (uint64_t)1 << w->index;
+    b->workers[b->worker_count++] = w;
+    return w;
+}
 
 /* The cores that this process may use, in equal parts; more workers than cores share them. */
 static void share_cores(xpd_broker *b)
@@ -192,29 +264,18 @@ static void share_cores(xpd_broker *b)
     }
 }
 
-bool xpd_workers_create(xpd_broker *b)
+bool xpd_workers_create(xpd_broker *b, xpd_error *err)
 {
     int64_t wanted = b->config.cpu_workers > 0 ? b->config.cpu_workers : 1;
 
-    for (int i = 0; i < wanted && i < XPD_WORKERS_MAX; i++) {
-        xpd_worker *w = calloc(1, sizeof *w);
-        if (!w)
-            return false;
-        w->child = (xpd_child){.b = b,
-                               .name = "xptycho-worker",
-                               .source.fd = -1,
-                               .on_message = on_message,
-                               .on_exit = on_exit_,
-                               .context = w};
-        w->restart = (xpd_timer){.fire = start, .context = w};
-        w->ping = (xpd_timer){.fire = ping, .context = w};
-        w->backoff_ms = BACKOFF_FIRST_MS;
-        w->index = i;
-        b->workers[b->worker_count++] = w;
+    for (int64_t i = 0; i < wanted; i++) {
+        if (!xpd_worker_add(b, false))
+            return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
     }
     share_cores(b);
-    for (int i = 0; i < b->worker_count; i++)
-        start(b->workers[i]);
+    if (!xpd_sets_create(b, err))
+        return false;
+    xpd_sets_settle(b);
     return true;
 }
 
@@ -233,44 +294,6 @@ int xpd_workers_ready(const xpd_broker *b)
     for (int i = 0; i < b->worker_count; i++)
         count += b->workers[i]->ready;
     return count;
-}
-
-const xpd_devices *xpd_workers_devices(const xpd_broker *b)
-{
-    const xpd_devices *known = &b->workers[0]->devices;
-    for (int i = 0; i < b->worker_count; i++) {
-        const xpd_worker *w = b->workers[i];
-        if (w->ready)
-            return &w->devices;
-        if (w->devices.known)
-            known = &w->devices;
-    }
-    return known;
-}
-
-static bool has_devices(const xpd_worker *w, const json_t *names)
-{
-    for (size_t i = 0; i < json_array_size(names); i++) {
-        const char *name = json_string_value(json_array_get(names, i));
-        bool found = false;
-        for (int k = 0; name && k < w->devices.count && !found; k++)
-            found = strcmp(w->devices.items[k].name, name) == 0 && !w->devices.items[k].absent[0];
-        if (!found)
-            return false;
-    }
-    return true;
-}
-
-uint64_t xpd_workers_for(const xpd_broker *b, const xpd_job *job)
-{
-    uint64_t all = 0, able = 0;
-    for (int i = 0; i < b->worker_count; i++) {
-        const xpd_worker *w = b->workers[i];
-        all |= (uint64_t)1 << i;
-        if (!w->devices.known || has_devices(w, job->devices))
-            able |= (uint64_t)1 << i;
-    }
-    return able ? able : all; /* nobody has them any more: the start says which are missing */
 }
 
 int64_t xpd_worker_threads(const xpd_worker *w, int64_t wanted)
