@@ -12,8 +12,19 @@
 typedef struct header_counts {
     int hosts, lengths, encodings, authorizations;
     const char *encoding;
-    bool folded;
+    bool folded, odd;
 } header_counts;
+
+/* A carriage return alone is a line's end for some and a character for others; no header needs one,
+ * nor any other control character but the tab. */
+static bool has_controls(const char *text)
+{
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if ((*c < 0x20 && *c != '\t') || *c == 0x7f)
+            return true;
+    }
+    return false;
+}
 
 /* Whether a header goes on in the next line.  The library appends such a line to the *name*, which
  * it moves for that ("Transfer-Encoding: identity", " chunked" becomes Transfer-Encodingchunked):
@@ -31,6 +42,7 @@ static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, cons
     header_counts *n = context;
     (void)kind;
     n->folded = n->folded || is_folded(name, value);
+    n->odd = n->odd || has_controls(name) || (value && has_controls(value));
     if (strcasecmp(name, "Host") == 0)
         n->hosts++;
     else if (strcasecmp(name, "Content-Length") == 0)
@@ -46,10 +58,12 @@ static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, cons
 
 bool xpd_guard_framing(struct MHD_Connection *c, const char *version, xpd_error *err)
 {
-    header_counts n = {0, 0, 0, 0, NULL, false};
+    header_counts n = {0, 0, 0, 0, NULL, false, false};
     MHD_get_connection_values(c, MHD_HEADER_KIND, count_header, &n);
     if (n.folded)
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "a header goes on in the next line");
+    if (n.odd)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "a header has a control character");
     if (n.lengths + n.encodings > 1 || (n.encoding && strcasecmp(n.encoding, "chunked") != 0))
         return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "", "the length of the body is ambiguous");
     if (n.hosts > 1 || (n.hosts == 0 && strcmp(version, "HTTP/1.0") != 0))

@@ -9,6 +9,7 @@ import uuid
 
 import pytest
 
+import callers
 import conformance
 import xptychod
 from system_daemon import SystemDaemon
@@ -88,6 +89,14 @@ def test_every_verb_asks_who_it_is(shop):
         count += 1
     assert count >= 15
     assert shop.api_of("ada").show(shop.job)["state"] == "succeeded", "nothing was deleted on the way"
+
+
+def test_every_verb_by_every_kind_of_caller(make_system, scan_file):
+    """The short form of reliability test 17; the long one measures the time that a comparison takes."""
+    daemon = make_system(roots_of(scan_file) + "[limits]\nrate = 0\n", tokens=callers.TOKENS)
+    job = daemon.api_of("ada").submit({"scan": {"path": scan_file}, "recon": {"iterations": 2}})["id"]
+    daemon.api_of("ada").finish(job)
+    assert callers.check_matrix(daemon, job) > 400
 
 
 def test_a_token_that_reads_changes_nothing(shop):

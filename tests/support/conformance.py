@@ -84,6 +84,8 @@ def cases(host, token, tag):
     yield Case("2,000 headers", _head("GET", "/v1/version", host, auth, last, *(f"X-{i}: y" for i in range(2000))), {200, 400, 431, None})
     yield Case("40 KiB of one header", _head("GET", "/v1/version", host, auth, last, "X-Long: " + "a" * 40960), {400, 413, 431, None})
     yield Case("a zero byte in a header", _head("GET", "/v1/version", host, auth, last, "X-Odd: a\0b"), {200, 400, None})
+    yield Case("a carriage return in a header", post("X-A: b\rTransfer-Encoding: chunked", "Content-Length: 5", body="0\r\n\r\n" + inner), {400})
+    yield Case("an escape in a header", _head("GET", "/v1/version", host, auth, last, "X-Odd: a\x1b[31m"), {400})
     yield Case("a header without a colon", _head("GET", "/v1/version", host, auth, last, "Nonsense"), {400, 200, None})
     yield Case("bare line feeds", good.replace("\r\n", "\n"), {200, 400, None}, closes=True)
     # RFC 9112 2.2 lets a server take a line feed alone: then these are two requests, and anybody in front sees them so
@@ -188,8 +190,8 @@ def mutated(host, token, tag, count, seed):
     """Random compositions of the same pieces.  What states the length of its body twice carries the hidden request, which may
     never be served; what follows any other may be a request of its own by every reading."""
     draw = random.Random(seed)
-    inner = hidden_request(tag, host)
-    lines = [f"Content-Length: {len(inner)}", "Content-Length: 0", "Content-Length: 2", "Content-Length:2\t", "content-length: 5", "Transfer-Encoding: chunked",
+    inner = "INNER"
+    lines = [f"Content-Length: {len(hidden_request(tag, host))}", "Content-Length: 0", "Content-Length: 2", "Content-Length:2\t", "content-length: 5", "Transfer-Encoding: chunked",
              "Transfer-encoding:chunked", "Transfer-Encoding: CHUNKED", "Transfer-Encoding: chunked ", "Transfer-Encoding: \tchunked", "Transfer-Encoding: identity",
              "Transfer-Encoding:\x0cchunked", "Transfer_Encoding: chunked", "X-A: b\rTransfer-Encoding: chunked", "X-A: b\nTransfer-Encoding: chunked", " Transfer-Encoding: chunked",
              "Connection: keep-alive", "Connection: Content-Length", "Expect: 100-continue", f"Host: {host}", "Host: evil.example", "Content-Type: application/json",
@@ -202,7 +204,8 @@ def mutated(host, token, tag, count, seed):
         end = draw.choice(ends)
         head = draw.choice(["POST /v1/jobs", "GET /v1/version", "DELETE /v1/jobs/x", "PATCH /v1/jobs/x"]) + " HTTP/1." + draw.choice("110") + end
         lengths = sum(len(re.findall(r"(?:^|[\r\n])[ \t]*(?:content-length|transfer-encoding)[ \t]*:", line, re.I)) for line in chosen)
+        lengths -= chosen[0].startswith(" ")  # RFC 9112 2.2 lets a server pass over such a line after the first one
         body = draw.choice(bodies)
-        if lengths < 2:
-            body = body.replace(f"/v1/{HIDDEN}-{tag}", "/v1/nothing")
+        hidden = hidden_request(f"{tag}-{number}", host)
+        body = body.replace(inner, hidden if lengths > 1 else hidden.replace(f"{HIDDEN}-{tag}-{number}", "nothing"))
         yield Case(f"mutation {number}", head + end.join(chosen) + end + end + body, closes=True)
