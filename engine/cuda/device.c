@@ -216,7 +216,7 @@ void xpe_cuda_settle(xpe_team *team)
 }
 
 /* Every stream waits for all others; the host does not. */
-static void order_streams(xpe_team *team)
+void xpe_cuda_meet(xpe_team *team)
 {
     for (int g = 0; g < team->device_count && team->device_count > 1; g++) {
         xpe_cuda_device *d = &team->devices[g];
@@ -224,6 +224,7 @@ static void order_streams(xpe_team *team)
             !XPE_CUDA(team, g, cudaEventRecord, d->meeting[d->met % XPE_MEETINGS], d->stream))
             return;
         d->met++;
+        d->busy = true;
     }
     for (int g = 0; g < team->device_count; g++)
         for (int h = 0; h < team->device_count; h++)
@@ -407,7 +408,7 @@ xpe_status xpe_cuda_order_all(xpe_team *team, xpe_error *err)
 {
     send_all(team);
     if (!team->failed)
-        order_streams(team);
+        xpe_cuda_meet(team);
     if (!team->failed)
         return XPE_OK;
     if (err)
@@ -421,7 +422,7 @@ xpe_status xpe_cuda_wait(xpe_team *team, xpe_error *err)
 
     send_all(team);
     if (!team->failed && !team->profile && !host_orders(team))
-        order_streams(team); /* what comes next on one device comes behind this on all */
+        xpe_cuda_meet(team); /* what comes next on one device comes behind this on all */
     for (int g = 0; !team->failed && g < team->device_count; g++)
         if (!(team->profile ? xpe_cuda_finish(team, g)
                             : receive(team, g))) /* for its time everything is waited for */

@@ -197,6 +197,8 @@ bool xpe_cuda_await(xpe_team *team, int device, cudaEvent_t event);
 /* What moves waits for what computes so far (parting), or what computes for what moves; across: on
  * all devices, else on its own. */
 bool xpe_cuda_order(xpe_team *team, bool parting, bool across);
+/* Every stream that computes waits for all others; the host does not. */
+void xpe_cuda_meet(xpe_team *team);
 double xpe_cuda_clock(void);
 xpe_status xpe_cuda_open(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes,
                          xpe_error *err);
