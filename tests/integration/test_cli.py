@@ -378,10 +378,10 @@ def test_delete_takes_an_ended_job_and_no_other(cli, scan_file, request):
 def test_a_job_that_waits_is_held_changed_and_released(cli, endless, scan_file):
     job = cli("submit", scan_file, "-n", "1", "--label", "draft=yes").stdout.strip()
     assert cli("hold", job).stdout == f"{job} is held\n"
-    answer = cli("set", job, "--priority", "20", "--label", "by=ada", "--remove-label", "draft")
-    assert (answer.returncode, answer.stdout) == (0, f"{job}: class normal, priority 20\n"), answer
+    answer = cli("set", job, "--priority", "20", "--class", "batch", "--label", "by=ada", "--remove-label", "draft")
+    assert (answer.returncode, answer.stdout) == (0, f"{job}: class batch, priority 20\n"), answer
     document = json.loads(cli("show", job, "--json").stdout)
-    assert (document["state"], document["priority"], document["class"], document["labels"]) == ("held", 20, "normal", {"by": "ada"})
+    assert (document["state"], document["priority"], document["class"], document["labels"]) == ("held", 20, "batch", {"by": "ada"})
     assert cli("release", job).stdout == f"{job} is queued\n"
     for words, said in ((("set", job), "--priority"), (("set", job, "--priority", "x"), "whole number"), (("set", job, "--label", "x"), "KEY=VALUE")):
         wrong = cli(*words)

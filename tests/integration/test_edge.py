@@ -270,6 +270,21 @@ def test_a_root_of_a_group_is_for_that_group(make_system, scan_file, tmp_path):
         assert answer.status == status, answer
 
 
+def test_a_class_above_ones_own_is_refused_with_the_one_that_is_taken(make_system, scan_file):
+    daemon = make_system(roots_of(scan_file) + "[limits]\nclass = normal\nclass_for = root:live\n",
+                         tokens=(("ada", ADA), ("nightly", ADA, "submit,class=batch"), ("root", "root")))
+    for name, most, refused in (("ada", "normal", ("live",)), ("nightly", "batch", ("live", "normal")), ("root", "live", ())):
+        api = daemon.api_of(name)
+        assert api.get("/v1/limits").json()["class"] == most
+        job = {"scan": {"path": scan_file}, "recon": {"iterations": 1}}
+        assert api.submit({**job, "class": most})["class"] == most
+        for wanted in refused:
+            answer = api.post("/v1/jobs", {**job, "class": wanted})
+            assert answer.status == 403 and answer.json()["errors"][0]["pointer"] == "/class", answer
+            assert f'"class": "{most}"' in answer.json()["detail"], "the way out"
+            assert api.post("/v1/jobs?dry_run=true", {**job, "class": wanted}).status == 403
+
+
 def test_a_job_that_waits_loses_the_root_of_a_group_with_the_group(make_system, scan_file, slow_scan_file):
     folder = pathlib.Path(scan_file).parent
     daemon = make_system(f"[roots]\ndata = {pathlib.Path(slow_scan_file).parent}\ndata = @daemon:{folder}\n", tokens=(("member", "daemon"),))
