@@ -9,6 +9,7 @@
 #include "execute.h"
 #include "fault.h"
 #include "files.h"
+#include "gpu.h"
 #include "reader.h"
 
 #include "io/write/checkpoint.h"
@@ -35,6 +36,9 @@ static const char help[] =
     "Reconstructs one job in the foreground, without a service, with your own permissions.\n"
     "JOB.json is the document that POST /v1/jobs takes; '-' reads it from standard input.\n"
     "Paths in a job are absolute.  output.path (or --output) says where the result goes.\n"
+    "A job that names no devices runs on every GPU that xptycho-worker-cuda can use, else on the "
+    "CPU, and\n"
+    "says on what.  CUDA_VISIBLE_DEVICES is honoured: cuda:0 is the first that it shows.\n"
     "\n"
     "  --output FILE   the result file, instead of the job's output.path\n"
     "  --overwrite     replace an earlier result\n"
@@ -96,6 +100,8 @@ static void print_text(printer *p, const char *type, const json_t *event)
         xpp_event_text(text, sizeof text - 1, event);
         strcat(text, "\n");
         line_out(p, text);
+    } else if (strcmp(type, "log") == 0 && !p->quiet) {
+        fprintf(stderr, "xptycho run: %s\n", json_string_value(json_object_get(event, "text")));
     }
 }
 
@@ -539,6 +545,7 @@ int xpd_run_main(int argc, char **argv)
     doc = document_read(&a, &code);
     if (!doc)
         return code;
+    xpd_gpu_hand_over(doc, argc, argv, argc - 1); /* getopt left the job file at the end */
     p.json = a.json;
     p.quiet = a.quiet;
     pthread_mutex_init(&p.lock, NULL);

@@ -3,8 +3,10 @@
 xptycho-worker-cuda-emu is xptycho-worker-cuda linked with the emulation of CUDA (engine/emu); XPE_EMU_DEVICES says how
 many devices each of its processes sees, XPE_EMU_LOSE takes one away."""
 
+import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 
@@ -280,6 +282,47 @@ def test_no_gpu_and_none_wanted(make, scan_file):
     assert daemon.pids_of(WORKER) == [] and gpus_of(daemon.api)["cuda"]["absent"] == "workers.cuda is none"
     refused = subprocess.run([xptychod.program("xptychod"), "--user", "--cuda", "cuda:0+cpu"], capture_output=True, text=True, check=False)
     assert refused.returncode == 78 and "'cpu' is not a GPU" in refused.stderr, refused
+
+
+# ---------------------------------------------------------------------------------- in the foreground
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Path of xptycho with the emulated GPU worker beside it under its real name."""
+    folder = tmp_path_factory.mktemp("bin")
+    for name in ("xptycho", "xptycho-worker", "xptycho-reader"):
+        shutil.copy(xptychod.program(name), folder / name)
+    shutil.copy(xptychod.program(WORKER), folder / "xptycho-worker-cuda")
+    return folder / "xptycho"
+
+
+def run_job(installed, job, folder, visible=None, stdin=False):
+    """(names of the devices used, stderr)"""
+    text = json.dumps({**job, "output": {"path": str(folder / "out.h5"), "overwrite": True}})
+    (folder / "job.json").write_text(text)
+    environment = {**os.environ, "XPE_EMU_DEVICES": "3", "XPE_EMU_MIB": "256", **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})}
+    done = subprocess.run([installed, "run", "--json", "-" if stdin else folder / "job.json"], input=text if stdin else None,
+                          stdin=None if stdin else subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    end = json.loads(done.stdout.splitlines()[-1])
+    return end["result"]["devices"] if end.get("result") else end, done.stderr
+
+
+def test_run_takes_the_gpus_that_it_is_shown_else_the_cpu(installed, scan_file, tmp_path):
+    job = job_of(scan_file, 3)
+    assert run_job(installed, job, tmp_path)[0] == ["cuda:0", "cuda:1", "cuda:2"]
+    assert run_job(installed, job, tmp_path, visible="1,2", stdin=True)[0] == ["cuda:0", "cuda:1"]
+    assert run_job(installed, {**job, **counted(1)}, tmp_path)[0] == ["cuda:0"]
+    assert run_job(installed, job, tmp_path, visible="")[0] == ["cpu"]
+    assert run_job(installed, {**job, **on("cpu")}, tmp_path)[0] == ["cpu"]
+    assert run_job(installed, {**job, **on("cuda:1")}, tmp_path)[0] == ["cuda:1"]
+
+
+def test_run_says_on_what(installed, scan_file, tmp_path):
+    (tmp_path / "job.json").write_text(json.dumps({**job_of(scan_file, 2), "output": {"path": str(tmp_path / "out.h5")}}))
+    done = subprocess.run([installed, "run", tmp_path / "job.json"], capture_output=True, text=True, check=False,
+                          env={**os.environ, "XPE_EMU_DEVICES": "1"})
+    assert done.returncode == 0 and "devices: 1 x 'cuda:0' (cuda (emulated)" in done.stderr, done
 
 
 @pytest.mark.skipif(not (pathlib.Path(os.environ.get("XPTYCHOD_BIN", "/")) / "xptycho-worker-cuda").exists(), reason="built without CUDA")
