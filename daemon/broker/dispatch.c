@@ -80,7 +80,12 @@ void xpd_dispatch_learn(xpd_broker *b, const xpd_job *job, int64_t threads, bool
     xpd_shape shape;
     xpd_note note;
 
-    xpd_history_charge(&b->history, job->uid, total_s, now, &note);
+    char kind[16];
+    int count;
+
+    xpd_assign_kind(kind, sizeof kind, &count, b, job);
+    double devices = strcmp(kind, "cpu") == 0 || count < 1 ? 1 : count;
+    xpd_history_charge(&b->history, job->uid, total_s * devices, now, &note);
     if (note.key[0])
         xpd_store_note(b->store, &note);
     double seconds = json_number_value(json_object_get(job->result, "seconds"));

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import pathlib
+import re
 import sqlite3
 import subprocess
 import time
@@ -138,6 +140,59 @@ def test_and_one_that_never_has_it_fails_it(machine, scan_file):
     assert done["state"] == "failed" and done["reason"] == "no-device-memory", done
 
 
+@pytest.fixture
+def gpus(machine):
+    """Two emulated GPUs that have as much memory as is told."""
+    if not (pathlib.Path(os.environ["XPTYCHOD_BIN"]) / "xptycho-worker-cuda-emu").exists():
+        pytest.skip("xptycho-worker-cuda-emu is not built")
+    one = machine(option="--cuda-worker-program", XP_MEMORY_PROGRAM="xptycho-worker-cuda-emu", XPE_EMU_DEVICES="2", XPE_EMU_MIB="128")
+    one.tell = lambda total, *free: [one.say(total=total, free=f, device=f"cuda:{i}") for i, f in enumerate(free)]
+    one.heard = lambda *free: xptychod.wait_until(lambda: one.daemon.api.get("/v1/limits") and list(free) == [
+        d["bytes_free"] for d in one.daemon.api.get("/v1/devices").json()["devices"] if d["name"].startswith("cuda:")], "the GPUs' memory")
+    one.tell(128 * MIB, 100 * MIB, 100 * MIB)
+    one.heard(100 * MIB, 100 * MIB)
+    return one
+
+
+def test_a_job_that_is_too_large_for_a_gpu_is_told_what_would_hold_it(gpus, scan_file):
+    api = gpus.daemon.api
+    job = job_of(scan_file, 4, model={"probe_modes": 3}, devices={"num_devices": 1})
+    job["recon"]["mode_schedule"] = [2, 3]
+    need = needs_of(api, job)["device_bytes"]
+    two = needs_of(api, {**job, "devices": {"num_devices": 2}})["device_bytes"]
+    total = (need + two) // 2
+    gpus.tell(total, total, total)
+    gpus.heard(total, total)
+    answer = api.post("/v1/jobs", job)
+    problem = answer.json()
+    assert answer.status == 422 and problem["device"] == "cuda:0" and problem["required_bytes"] == need, answer
+    assert problem["resources"][0]["resource"] == "device-memory" and problem["available_bytes"] == int(total * 0.97)
+    changes = {s["detail"]: s["change"] for s in problem["suggestions"]}
+    assert changes["2 GPUs"] == {"devices": {"devices": ["cuda:0", "cuda:1"]}} and changes["the CPU"] == {"devices": {"devices": ["cpu"]}}
+    fewer = next(change for detail, change in changes.items() if detail.startswith("model.probe_modes "))
+    assert fewer["recon"]["mode_schedule"] == [2, 3][:fewer["model"]["probe_modes"] - 1], changes
+    for change in changes.values():
+        changed = {**job, **{"devices": change.get("devices", job["devices"]), "model": change.get("model", job["model"])}}
+        changed["recon"] = {**job["recon"], **change.get("recon", {})}
+        assert api.post("/v1/jobs?dry_run=true", changed).status == 200, change
+    done = api.finish(api.submit({**job, **changes["2 GPUs"]})["id"])
+    assert done["state"] == "succeeded" and done["devices"] == ["cuda:0", "cuda:1"], done
+
+
+def test_memory_of_a_gpu_that_strangers_hold(gpus, scan_file):
+    api = gpus.daemon.api
+    job = job_of(scan_file, 2)
+    need = needs_of(api, job)["device_bytes"]
+    gpus.tell(128 * MIB, need - 1, need - 1)
+    gpus.heard(need - 1, need - 1)
+    waits = api.submit(job)
+    pending = wait_for_reason(api, waits, "foreign-process")
+    assert re.match("memory of 'cuda:[01]': .* needed, .* free; processes that are not of this service hold", pending["detail"]), pending
+    gpus.tell(128 * MIB, need - 1, 100 * MIB)
+    done = api.finish(waits["id"])
+    assert done["state"] == "succeeded" and done["devices"] == ["cuda:1"], done
+
+
 # ------------------------------------------------------------------------------------- sets and times
 
 
@@ -226,6 +281,29 @@ def test_how_often_a_job_made_room_outlives_a_restart(make_daemon, slow_scan_fil
     assert daemon.api.show(live["id"])["pending"]["reason"] == "devices-busy" and daemon.api.show(victim["id"])["state"] == "running"
     cancel(daemon.api, victim)
     assert daemon.api.finish(live["id"])["state"] == "succeeded"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has jobs of several users")
+def test_a_class_above_what_a_token_is_for_is_refused(request, tmp_path, slow_scan_file):
+    daemon = system_daemon.SystemDaemon(tmp_path / "system", "[roots]\ndata = /\n")
+    request.node.daemons = [daemon]
+    daemon.add_token("night", "daemon", "submit,class=batch")
+    daemon.start()
+    try:
+        api = daemon.api_of("night")
+        for wish in ({}, {"class": "live"}):
+            refused = api.post("/v1/jobs", endless(slow_scan_file, **wish))
+            assert refused.status == 403 and "'batch'" in refused.json()["detail"] and "night" in refused.json()["detail"], refused
+        jobs = [api.submit(endless(slow_scan_file, **{"class": "batch"})) for _ in range(2)]
+        tag = api.get(f"/v1/jobs/{jobs[1]['id']}").headers["ETag"]
+        higher = api.call("PATCH", f"/v1/jobs/{jobs[1]['id']}", {"class": "normal"}, {"If-Match": tag})
+        assert higher.status == 403 and api.show(jobs[1]["id"])["class"] == "batch", higher
+        lower = api.call("PATCH", f"/v1/jobs/{jobs[1]['id']}", {"class": "scavenger"}, {"If-Match": tag})
+        assert lower.status == 200 and lower.json()["class"] == "scavenger", lower
+        cancel(api, *jobs)
+        daemon.stop()
+    finally:
+        daemon.clean_up()
 
 
 # ------------------------------------------------------------------------------------- files

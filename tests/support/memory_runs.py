@@ -16,17 +16,17 @@ RELAY = pathlib.Path(__file__).resolve().parent / "memory_worker.py"
 class Machine:
     """A daemon whose worker says of its memory what is told here."""
 
-    def __init__(self, folder, *arguments, total=64 << 30, free=48 << 30):
+    def __init__(self, folder, *arguments, total=64 << 30, free=48 << 30, option="--worker-program", **environment):
         folder.mkdir(parents=True, exist_ok=True)
         self.file = folder / "memory.json"
         self.wishes = {}
         self.say(total=total, free=free)
-        self.daemon = xptychod.Daemon(folder / "daemon", "--worker-program", str(RELAY), *arguments)
-        self.daemon.environment = {"XP_MEMORY_FILE": str(self.file)}
+        self.daemon = xptychod.Daemon(folder / "daemon", option, str(RELAY), *arguments)
+        self.daemon.environment = {"XP_MEMORY_FILE": str(self.file), **environment}
 
-    def say(self, total=None, free=None, **others):
-        cpu = self.wishes.setdefault("devices", {}).setdefault("cpu", {})
-        cpu.update({name: value for name, value in (("bytes_total", total), ("bytes_free", free)) if value is not None})
+    def say(self, total=None, free=None, device="cpu", **others):
+        told = self.wishes.setdefault("devices", {}).setdefault(device, {})
+        told.update({name: value for name, value in (("bytes_total", total), ("bytes_free", free)) if value is not None})
         self.wishes.update(others)
         new = self.file.with_suffix(".new")
         new.write_text(json.dumps(self.wishes))

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """A worker whose machine has as much memory as a file says: the real one behind a relay, for tests of admission.
 
-The broker starts it with --worker-program.  $XP_MEMORY_FILE names a JSON file that is read again for each message:
+The broker starts it with --worker-program or --cuda-worker-program; $XP_MEMORY_PROGRAM is the real one, xptycho-worker unless
+it is set.  $XP_MEMORY_FILE names a JSON file that is read again for each message:
 
     devices     {name: {"bytes_total": n, "bytes_free": n}}, put into `hello` and `pong` of the real worker
     refuse      so many times `start` is not passed on but answered as a worker does that finds too little memory
@@ -96,7 +97,7 @@ class Relay:
 def main():
     broker = socket.socket(fileno=3)
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    worker = subprocess.Popen([xptychod.program("xptycho-worker"), *sys.argv[1:]], pass_fds=[3],
+    worker = subprocess.Popen([xptychod.program(os.environ.get("XP_MEMORY_PROGRAM", "xptycho-worker")), *sys.argv[1:]], pass_fds=[3],
                               preexec_fn=lambda: os.dup2(its.fileno(), 3))
     its.close()
     try:
