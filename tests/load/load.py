@@ -255,14 +255,15 @@ def jobs(report, long):
         assert submitted == count, f"{submitted} of {count} were taken"
         warm = max(kept * 2, count // 5)
         steady = [point for point in points if point[0] >= warm]
+        late = [point for point in points if point[0] >= count / 2]  # the heap settles, it takes a few thousand
         zombies = sum(1 for entry in os.listdir("/proc") if entry.isdigit() and is_zombie_of(entry, service.pid))
         now = metrics(daemon)
         report.tell("jobs", count)
         report.tell("jobs a second, two device sets", count / spent)
         report.tell("jobs that did not succeed", count - now.get('jobs_finished_total{state="succeeded",reason=""}', 0), most=0)
-        report.tell("slope of the broker's memory", slope(steady, 1), "bytes a job", most=100 if long else 20000)
+        report.tell("slope of the broker's memory", slope(late, 1), "bytes a job", most=100 if long else 20000)
         report.tell("growth of the broker's memory", (steady[-1][1] - steady[0][1]) / 1e6, "MB", most=2)
-        report.tell("slope of the workers' memory", slope(steady, 2), "bytes a job", most=500 if long else 200000)
+        report.tell("slope of the workers' memory", slope(late, 2), "bytes a job", most=500 if long else 200000)
         report.tell("growth of the broker's descriptors", max(p[3] for p in steady) - max(p[3] for p in points[:len(points) // 2 + 1]), most=8)
         report.tell("children that nobody waited for", zombies, most=0)
         report.tell("write-ahead log", (daemon.state / "queue.db-wal").stat().st_size / 1e6, "MB", most=16)
