@@ -21,7 +21,7 @@
 #include "kernels.h"
 
 #define XPE_PACE 8                        /* chunks that a device has queued at most */
-#define XPE_MEETINGS 8                    /* more than there are between two waits of the host */
+#define XPE_MEETINGS 8                    /* about as many as XPE_PACE pieces of work can have */
 #define XPE_SLAB_BYTES ((size_t)2 << 20)  /* pinned memory for sending: two of them a device */
 #define XPE_DOWN_BYTES ((size_t)1 << 20)  /* pinned memory for reading */
 #define XPE_STAGE_BYTES ((size_t)4 << 20) /* what a device receives to add */

@@ -250,6 +250,26 @@ static void reporting_seldom_changes_no_bit_and_reports_the_last(void **state)
     xpt_case_destroy(c);
 }
 
+/* As many as a node has; every band is lower than a frame. */
+static void eight_devices_give_the_bytes_of_one(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++) {
+        xpt_case *c = xpt_tiny_create(1);
+        xpe_stage stage = xpt_stage(4);
+        xpt_result *one, *eight;
+        add_noise(c);
+        if (known)
+            xpt_case_know(c);
+        one = xpt_run_well(&c->desc, &stage, (xpt_division){1, 1, 0});
+        eight = xpt_run_well(&c->desc, &stage, (xpt_division){8, 1, 3});
+        xpt_assert_same(one, eight);
+        xpt_result_destroy(one);
+        xpt_result_destroy(eight);
+        xpt_case_destroy(c);
+    }
+}
+
 /* Beyond the iteration in which the sums of a known probe are made anew. */
 static void reporting_seldom_changes_no_bit_with_a_known_probe(void **state)
 {
@@ -308,6 +328,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_frame_on_one_device),
         cmocka_unit_test(frames_in_another_order),
         cmocka_unit_test(the_same_run_twice_in_one_process),
+        cmocka_unit_test(eight_devices_give_the_bytes_of_one),
         cmocka_unit_test(reporting_seldom_changes_no_bit_and_reports_the_last),
         cmocka_unit_test(reporting_seldom_changes_no_bit_with_a_known_probe),
         cmocka_unit_test(a_longer_run_passes_through_the_shorter),

@@ -8,25 +8,38 @@ Orders of work are drawn at random, so a fault of order may stay hidden under on
 import os
 import subprocess
 import sys
+import threading
 
 SEEDS = 8
-SECONDS = 120
+SECONDS = 240
 SKIPPED = 77
 
 
 def attempt(program, seed):
-    """How the run was caught, or None."""
+    """How the run was caught, or None.  The first test that fails is enough."""
     environment = dict(os.environ, XPE_EMU_SEED=str(seed))
-    try:
-        done = subprocess.run([program, "cuda"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, errors="replace", timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
+    output, failed = [], False
+    with subprocess.Popen([program, "cuda"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace") as run:
+        late = threading.Event()
+        timer = threading.Timer(SECONDS, lambda: (late.set(), run.kill()))
+        timer.start()
+        for line in run.stdout:
+            output.append(line.rstrip("\n"))
+            if line.startswith("[  FAILED  ]"):
+                failed = True
+                run.kill()
+                break
+        run.wait()
+        timer.cancel()
+    text = "\n".join(output)
+    if late.is_set() and not failed:
         sys.exit(f"the suite did not end within {SECONDS} s, which shows nothing")
-    if done.returncode == SKIPPED or "repeats this order" not in done.stdout:
-        sys.exit(f"the suite did not run: {done.stdout}")
-    if done.returncode == 0:
+    if run.returncode == SKIPPED or "repeats this order" not in text:
+        sys.exit(f"the suite did not run: {text}")
+    if run.returncode == 0:
         return None
-    lines = [line for line in done.stdout.splitlines()
+    lines = [line for line in output
              if line.startswith(("cuda (emulated): ", "ERROR", "[  ERROR", "[  FAILED")) or "ERROR: Addr" in line]
     return "\n".join(lines[1:6])
 
