@@ -63,11 +63,10 @@ static bool add_session(cli_table *table, const json_t *session)
 
     cli_time(created, sizeof(created), cli_member(session, "created"));
     cli_time(expires, sizeof(expires), cli_member(session, "expires"));
-    return cli_table_add(table,
-                         (const char *const[]){cli_member(session, "id"),
-                                               cli_member(session, "kind"),
-                                               cli_member(session, "user"), scope ? scope : "",
-                                               *token ? token : "-", created, expires});
+    return cli_table_add(
+        table, (const char *const[]){cli_member(session, "id"), cli_member(session, "kind"),
+                                     cli_member(session, "user"), scope ? scope : "",
+                                     *token ? token : "-", created, expires});
 }
 
 static int list(const cli_args *args, xpc_client *client)

@@ -247,8 +247,8 @@ static downloads *open_all(xpd_broker *b)
     if (!all)
         return NULL;
     all->b = b;
-    all->source = (xpd_source){
-        .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .ready = look, .context = all};
+    all->source =
+        (xpd_source){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .ready = look, .context = all};
     if (all->source.fd < 0 || !xpd_loop_add(&b->loop, &all->source)) {
         if (all->source.fd >= 0)
             close(all->source.fd);
@@ -268,10 +268,9 @@ static bool check_room(const downloads *all, uid_t uid, xpd_error *err)
     }
     if (count < XPD_DOWNLOADS_MAX && mine < XPD_DOWNLOADS_USER)
         return true;
-    return xpd_fail(err, XPP_FAULT_UNAVAILABLE, "",
-                    "%d results are being fetched%s; that is the limit",
-                    mine >= XPD_DOWNLOADS_USER ? mine : count,
-                    mine >= XPD_DOWNLOADS_USER ? " by you" : "");
+    return xpd_fail(
+        err, XPP_FAULT_UNAVAILABLE, "", "%d results are being fetched%s; that is the limit",
+        mine >= XPD_DOWNLOADS_USER ? mine : count, mine >= XPD_DOWNLOADS_USER ? " by you" : "");
 }
 
 static xpd_download *create(downloads *all, xpd_request *r, const json_t *result)
@@ -362,8 +361,8 @@ static void let_go(void *context)
 
 struct MHD_Response *xpd_download_response(xpd_download *d, int64_t first, int64_t last)
 {
-    struct MHD_Response *response = MHD_create_response_from_callback(
-        (uint64_t)(last - first + 1), BLOCK, fill, d, let_go);
+    struct MHD_Response *response =
+        MHD_create_response_from_callback((uint64_t)(last - first + 1), BLOCK, fill, d, let_go);
 
     if (!response) {
         xpd_download_drop(d);

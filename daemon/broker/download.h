@@ -1,11 +1,11 @@
 /* Results on their way to a client.
  *
  * A result may lie on a file system whose server is away, where open and read hang; the loop must
- * not.  So each download has a thread of its own, which opens the file, sees whether it is still the
- * one that was written, and reads ahead into a small ring; the loop takes from the ring.  A thread
- * that hangs keeps its place among the few that one user may have, and nothing else.  (Where the
- * kernel lets it not even be killed, as FUSE does, the process that ends stays in the table, with
- * its locks, until the file system answers; NFS lets go.)
+ * not.  So each download has a thread of its own, which opens the file, sees whether it is still
+ * the one that was written, and reads ahead into a small ring; the loop takes from the ring.  A
+ * thread that hangs keeps its place among the few that one user may have, and nothing else.  (Where
+ * the kernel lets it not even be killed, as FUSE does, the process that ends stays in the table,
+ * with its locks, until the file system answers; NFS lets go.)
  *
  * Loop thread only, but for the thread of a download. */
 #ifndef XPD_DOWNLOAD_H

@@ -28,8 +28,8 @@ static bool has_controls(const char *text)
 
 /* Whether a header goes on in the next line.  The library appends such a line to the *name*, which
  * it moves for that ("Transfer-Encoding: identity", " chunked" becomes Transfer-Encodingchunked):
- * the length of the body that it sees is then another than a proxy's.  What was not moved lies as it
- * came, name, colon, spaces, value. */
+ * the length of the body that it sees is then another than a proxy's.  What was not moved lies as
+ * it came, name, colon, spaces, value. */
 static bool is_folded(const char *name, const char *value)
 {
     uintptr_t begin = (uintptr_t)name + strlen(name) + 1, at = (uintptr_t)value;
@@ -153,7 +153,7 @@ static int check_session(xpd_request *r, xpd_error *err)
         return -1;
     }
     return xpd_session_caller(s, r->b->auth, &r->caller, err) && xpd_site_check_cookie(r, err) ? 1
-                                                                                             : -1;
+                                                                                               : -1;
 }
 
 /* The admin socket is for root and the service's own user, whatever its mode was made. */

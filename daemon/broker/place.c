@@ -13,11 +13,11 @@ const char *xpd_place_network(unsigned long type)
     static const struct {
         unsigned long type;
         const char *name;
-    } known[] = {{0x6969, "NFS"},        {0x517b, "SMB"},        {0xff534d42, "CIFS"},
-                 {0xfe534d42, "SMB 2"},  {0x65735546, "FUSE"},   {0x0bd00bd0, "Lustre"},
-                 {0x47504653, "GPFS"},   {0x00c36400, "Ceph"},   {0x19830326, "BeeGFS"},
-                 {0x01161970, "GFS2"},   {0x7461636f, "OCFS2"},  {0xaad7aaea, "PanFS"},
-                 {0x5346414f, "AFS"},    {0x6b414653, "AFS"},    {0x01021997, "9P"},
+    } known[] = {{0x6969, "NFS"},         {0x517b, "SMB"},       {0xff534d42, "CIFS"},
+                 {0xfe534d42, "SMB 2"},   {0x65735546, "FUSE"},  {0x0bd00bd0, "Lustre"},
+                 {0x47504653, "GPFS"},    {0x00c36400, "Ceph"},  {0x19830326, "BeeGFS"},
+                 {0x01161970, "GFS2"},    {0x7461636f, "OCFS2"}, {0xaad7aaea, "PanFS"},
+                 {0x5346414f, "AFS"},     {0x6b414653, "AFS"},   {0x01021997, "9P"},
                  {0x20030528, "OrangeFS"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (known[i].type == (type & 0xffffffff))

@@ -41,7 +41,8 @@ static json_t *check_wish(const json_t *body, const xpd_caller *caller, xpd_scop
             if (!scope_find(scope, json_string_value(value)))
                 xpp_errors_add(errors, pointer, "scope must be read, submit or admin");
             else if (*scope > caller->scope)
-                xpp_errors_add(errors, pointer, "scope is %s; the caller has %s and cannot give more",
+                xpp_errors_add(errors, pointer,
+                               "scope is %s; the caller has %s and cannot give more",
                                xpd_scope_name(*scope), xpd_scope_name(caller->scope));
         } else if (seconds && strcmp(key, "valid_s") == 0) {
             *seconds = json_integer_value(value);
@@ -78,8 +79,8 @@ static bool read_wish(xpd_request *r, xpd_scope *scope, json_int_t *seconds)
     if (!json_is_object(body))
         xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST, "the body is a JSON object");
     else if ((errors = check_wish(body, &r->caller, scope, seconds)))
-        xpd_reply_problem(r, xpp_problem(XPP_FAULT_INVALID_JOB, "the request is not valid", errors,
-                                         NULL));
+        xpd_reply_problem(
+            r, xpp_problem(XPP_FAULT_INVALID_JOB, "the request is not valid", errors, NULL));
     json_decref(body);
     return !r->response;
 }
@@ -191,8 +192,8 @@ static json_t *urls_of(const xpd_request *r, const char *code)
     json_t *list = json_array();
 
     for (int i = 0; i < config->hosts.count; i++)
-        json_array_append_new(list, json_sprintf("https://%s/login?code=%s", config->hosts.items[i],
-                                                 code));
+        json_array_append_new(
+            list, json_sprintf("https://%s/login?code=%s", config->hosts.items[i], code));
     if (*address)
         json_array_append_new(list, json_sprintf("%s/login?code=%s", address, code));
     return list;
@@ -249,9 +250,8 @@ void xpd_get_login(xpd_request *r)
                      "else's link; copy it into the address bar instead");
         return;
     }
-    xpd_session *link = code ? xpd_session_find(&r->b->sessions, XPD_SESSION_LINK, code,
-                                                xpd_now_ms())
-                             : NULL;
+    xpd_session *link =
+        code ? xpd_session_find(&r->b->sessions, XPD_SESSION_LINK, code, xpd_now_ms()) : NULL;
     if (!link) {
         refuse_login(r, XPP_FAULT_UNAUTHENTICATED,
                      "the link has been used, is too old or is not complete; 'xptycho dashboard' "
@@ -273,15 +273,18 @@ void xpd_get_login(xpd_request *r)
     xpd_reply(r, MHD_HTTP_SEE_OTHER, response);
 }
 
-/* Says where things are; it holds nothing, so that a browser may get it before its cookie counts. */
+/* Says where things are; it holds nothing, so that a browser may get it before its cookie counts.
+ */
 void xpd_get_home(xpd_request *r)
 {
     static const char page[] =
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>xptycho</title></head>\n"
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta "
+        "charset=\"utf-8\"><title>xptycho</title></head>\n"
         "<body><h1>xptycho</h1>\n<p>Documents of this service, as JSON:</p>\n<ul>\n"
         "<li><a href=\"/v1/whoami\">who you are here</a></li>\n"
         "<li><a href=\"/v1/queue\">what runs and what waits</a></li>\n"
-        "<li><a href=\"/v1/jobs\">your jobs</a>, each with its events, log, pictures and result</li>\n"
+        "<li><a href=\"/v1/jobs\">your jobs</a>, each with its events, log, pictures and "
+        "result</li>\n"
         "<li><a href=\"/v1/devices\">devices</a></li>\n<li><a href=\"/v1/limits\">limits</a></li>\n"
         "<li><a href=\"/v1/sessions\">your sessions</a></li>\n"
         "<li><a href=\"/openapi.json\">the interface</a></li>\n</ul>\n"

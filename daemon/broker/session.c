@@ -60,17 +60,19 @@ xpd_session *xpd_session_make(xpd_sessions *all, xpd_session_kind kind, const xp
     xpd_session *s = find_place(all, kind, maker->uid, now_ms);
 
     if (!s) {
-        xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "%d sessions and links are open; that is the limit",
-                 XPD_SESSIONS_MAX);
+        xpd_fail(err, XPP_FAULT_UNAVAILABLE, "",
+                 "%d sessions and links are open; that is the limit", XPD_SESSIONS_MAX);
         return NULL;
     }
     if (!make_secret(secret)) {
         xpd_fail(err, XPP_FAULT_UNAVAILABLE, "", "no random bytes: %s", strerror(errno));
         return NULL;
     }
-    *s = (xpd_session){
-        .kind = kind, .maker = *maker, .number = all->made++, .made_ms = now_ms,
-        .expires_ms = now_ms + ttl_ms};
+    *s = (xpd_session){.kind = kind,
+                       .maker = *maker,
+                       .number = all->made++,
+                       .made_ms = now_ms,
+                       .expires_ms = now_ms + ttl_ms};
     s->maker.scope = scope < maker->scope ? scope : maker->scope;
     xpp_job_id_make(s->id);
     hash(s->sha, secret);
@@ -86,8 +88,7 @@ xpd_session *xpd_session_find(xpd_sessions *all, xpd_session_kind kind, const ch
     hash(sha, secret);
     for (int i = 0; i < XPD_SESSIONS_MAX; i++) {
         xpd_session *s = &all->items[i];
-        if (memeql_sec(sha, s->sha, sizeof sha) && s->kind == kind &&
-            xpd_session_alive(s, now_ms))
+        if (memeql_sec(sha, s->sha, sizeof sha) && s->kind == kind && xpd_session_alive(s, now_ms))
             found = s;
     }
     return found;

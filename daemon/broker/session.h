@@ -23,7 +23,7 @@ typedef struct xpd_session {
     xpd_session_kind kind; /* NONE = a free place */
     char id[XPP_JOB_ID_SIZE];
     uint8_t sha[32];
-    xpd_caller maker; /* who made it, with the scope that it has */
+    xpd_caller maker;                    /* who made it, with the scope that it has */
     int64_t number, made_ms, expires_ms; /* number: in the order of making */
 } xpd_session;
 

@@ -193,8 +193,7 @@ static void print_list(const char *title, const json_t *items)
 
     if (json_array_size(items))
         printf("%s\n", title);
-    json_array_foreach(items, k, item)
-    {
+    json_array_foreach (items, k, item) {
         const char *text = json_is_string(item)
                                ? json_string_value(item)
                                : json_string_value(json_object_get(item, "detail"));
@@ -358,17 +357,18 @@ static bool positive(double *out, const char *name, const char *text)
 int xpd_inspect(int argc, char **argv)
 {
     enum { ENERGY = 256, WAVELENGTH, DISTANCE, PITCH, SATURATION, FORMAT, JSON };
-    static const struct option options[] = {{"energy-kev", required_argument, NULL, ENERGY},
-                                            {"wavelength-m", required_argument, NULL, WAVELENGTH},
-                                            {"detector-distance-m", required_argument, NULL, DISTANCE},
-                                            {"detector-pitch-m", required_argument, NULL, PITCH},
-                                            {"distance-m", required_argument, NULL, DISTANCE},
-                                            {"pitch-m", required_argument, NULL, PITCH},
-                                            {"saturation", required_argument, NULL, SATURATION},
-                                            {"format", required_argument, NULL, FORMAT},
-                                            {"json", no_argument, NULL, JSON},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"energy-kev", required_argument, NULL, ENERGY},
+        {"wavelength-m", required_argument, NULL, WAVELENGTH},
+        {"detector-distance-m", required_argument, NULL, DISTANCE},
+        {"detector-pitch-m", required_argument, NULL, PITCH},
+        {"distance-m", required_argument, NULL, DISTANCE},
+        {"pitch-m", required_argument, NULL, PITCH},
+        {"saturation", required_argument, NULL, SATURATION},
+        {"format", required_argument, NULL, FORMAT},
+        {"json", no_argument, NULL, JSON},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
     xpe_read_options o = {.format = "auto"};
     report r = {.code = 0};
     bool json = false, good = true;

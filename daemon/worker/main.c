@@ -1,6 +1,6 @@
 /* xptycho-worker: resident under a broker (--socket), or one of the modes that the command line
- * executes.  xptycho-worker-cuda is the same with GPUs instead of the CPU and without the modes that need
- * transforms on the host (XPD_GPU_WORKER). */
+ * executes.  xptycho-worker-cuda is the same with GPUs instead of the CPU and without the modes
+ * that need transforms on the host (XPD_GPU_WORKER). */
 #include "fault.h"
 #include "modes.h"
 #include "resident.h"
@@ -22,7 +22,8 @@ static const char help[] =
     "                 --devices cuda:0,cuda:2 before it: these GPUs only\n"
     "  --version      what this is and how it was built\n"
     "\n"
-    "CUDA_VISIBLE_DEVICES is honoured: cuda:0, cuda:1, ... are the GPUs that it shows, in its order.\n"
+    "CUDA_VISIBLE_DEVICES is honoured: cuda:0, cuda:1, ... are the GPUs that it shows, in its "
+    "order.\n"
     "xptycho-worker simulates, compares and times.\n";
 #else
 static const char help[] =
@@ -53,8 +54,8 @@ static int devices_main(int argc, char **argv)
         if (infos[i].absent[0])
             printf("%s: absent: %s\n", infos[i].name, infos[i].absent);
         else
-            printf("%s: %s, %lld MiB, %lld MiB free\n", infos[i].name, infos[i].model, (long long)(infos[i].bytes_total >> 20),
-                   (long long)(infos[i].bytes_free >> 20));
+            printf("%s: %s, %lld MiB, %lld MiB free\n", infos[i].name, infos[i].model,
+                   (long long)(infos[i].bytes_total >> 20), (long long)(infos[i].bytes_free >> 20));
         if (strncmp(infos[i].name, "cuda", 4) == 0 && !infos[i].absent[0])
             code = XPD_EXIT_OK;
     }

@@ -111,27 +111,28 @@ enum {
     FLAG_HELP
 };
 
-static const struct option options[] = {{"output", required_argument, NULL, FLAG_OUTPUT},
-                                        {"overwrite", no_argument, NULL, FLAG_OVERWRITE},
-                                        {"object", required_argument, NULL, FLAG_OBJECT},
-                                        {"frames-side", required_argument, NULL, FLAG_SIDE},
-                                        {"grid", required_argument, NULL, FLAG_GRID},
-                                        {"positions", required_argument, NULL, FLAG_POSITIONS},
-                                        {"pattern", required_argument, NULL, FLAG_PATTERN},
-                                        {"step", required_argument, NULL, FLAG_STEP},
-                                        {"jitter", required_argument, NULL, FLAG_JITTER},
-                                        {"photons", required_argument, NULL, FLAG_PHOTONS},
-                                        {"modes", required_argument, NULL, FLAG_MODES},
-                                        {"defocus-m", required_argument, NULL, FLAG_DEFOCUS},
-                                        {"energy-kev", required_argument, NULL, FLAG_ENERGY},
-                                        {"detector-distance-m", required_argument, NULL, FLAG_DISTANCE},
-                                        {"detector-pitch-m", required_argument, NULL, FLAG_PITCH},
-                                        {"distance-m", required_argument, NULL, FLAG_DISTANCE},
-                                        {"pitch-m", required_argument, NULL, FLAG_PITCH},
-                                        {"seed", required_argument, NULL, FLAG_SEED},
-                                        {"json", no_argument, NULL, FLAG_JSON},
-                                        {"help", no_argument, NULL, FLAG_HELP},
-                                        {0}};
+static const struct option options[] = {
+    {"output", required_argument, NULL, FLAG_OUTPUT},
+    {"overwrite", no_argument, NULL, FLAG_OVERWRITE},
+    {"object", required_argument, NULL, FLAG_OBJECT},
+    {"frames-side", required_argument, NULL, FLAG_SIDE},
+    {"grid", required_argument, NULL, FLAG_GRID},
+    {"positions", required_argument, NULL, FLAG_POSITIONS},
+    {"pattern", required_argument, NULL, FLAG_PATTERN},
+    {"step", required_argument, NULL, FLAG_STEP},
+    {"jitter", required_argument, NULL, FLAG_JITTER},
+    {"photons", required_argument, NULL, FLAG_PHOTONS},
+    {"modes", required_argument, NULL, FLAG_MODES},
+    {"defocus-m", required_argument, NULL, FLAG_DEFOCUS},
+    {"energy-kev", required_argument, NULL, FLAG_ENERGY},
+    {"detector-distance-m", required_argument, NULL, FLAG_DISTANCE},
+    {"detector-pitch-m", required_argument, NULL, FLAG_PITCH},
+    {"distance-m", required_argument, NULL, FLAG_DISTANCE},
+    {"pitch-m", required_argument, NULL, FLAG_PITCH},
+    {"seed", required_argument, NULL, FLAG_SEED},
+    {"json", no_argument, NULL, FLAG_JSON},
+    {"help", no_argument, NULL, FLAG_HELP},
+    {0}};
 
 static bool read_real(double *out, const char *text)
 {

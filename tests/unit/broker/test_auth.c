@@ -126,8 +126,9 @@ static void a_token_may_be_for_jobs_up_to_a_class(void **state)
 
     for (int i = 0; i < 3; i++)
         xpd_sha256_hex(sha[i], tokens[i], strlen(tokens[i]));
-    snprintf(text, sizeof text, "a:1:%s:class=batch\nb:2:%s:read,class=scavenger:2999-01-01\nc:3:%s\n",
-             sha[0], sha[1], sha[2]);
+    snprintf(text, sizeof text,
+             "a:1:%s:class=batch\nb:2:%s:read,class=scavenger:2999-01-01\nc:3:%s\n", sha[0], sha[1],
+             sha[2]);
     xpd_auth *auth = loaded(*state, text);
     assert_true(xpd_auth_check(auth, &caller, "Bearer alone", -1, NULL));
     assert_int_equal(caller.class_most, XPD_CLASS_BATCH);

@@ -47,10 +47,11 @@ static void a_root_with_a_group_is_for_that_group_alone(void **state)
     xpd_config c;
     xpd_error err = XPD_ERROR_INIT;
 
-    if (!configured(&c, *state, "[roots]\ndata = /all\ndata = @daemon:/theirs\nwrite = @root:/r:x\n",
-                    &err))
+    if (!configured(&c, *state,
+                    "[roots]\ndata = /all\ndata = @daemon:/theirs\nwrite = @root:/r:x\n", &err))
         fail_msg("%s", err.text);
-    json_t *of_root = xpd_roots_of(&c.data_roots, 0), *theirs = xpd_roots_of(&c.data_roots, daemon_uid);
+    json_t *of_root = xpd_roots_of(&c.data_roots, 0),
+           *theirs = xpd_roots_of(&c.data_roots, daemon_uid);
     assert_int_equal(json_array_size(of_root), 1);
     assert_string_equal(json_string_value(json_array_get(of_root, 0)), "/all");
     assert_int_equal(json_array_size(theirs), 2);
@@ -73,10 +74,11 @@ static void the_highest_class_is_the_users_then_the_groups_then_everybodys(void 
     xpd_error err = XPD_ERROR_INIT;
     xpd_caller caller = {.uid = 4711, .user = "4711", .class_most = XPD_CLASS_LIVE};
 
-    if (!configured(&c, *state,
-                    "[limits]\nclass = batch\nclass_for = @daemon:scavenger\n"
-                    "class_for = @daemon:live\nclass_for = root:scavenger\nclass_for = @root:live\n",
-                    &err))
+    if (!configured(
+            &c, *state,
+            "[limits]\nclass = batch\nclass_for = @daemon:scavenger\n"
+            "class_for = @daemon:live\nclass_for = root:scavenger\nclass_for = @root:live\n",
+            &err))
         fail_msg("%s", err.text);
     assert_int_equal(xpd_class_of(&c, daemon_uid), XPD_CLASS_LIVE);
     assert_int_equal(xpd_class_of(&c, 0), XPD_CLASS_SCAVENGER);
@@ -100,16 +102,17 @@ static void the_highest_class_is_the_users_then_the_groups_then_everybodys(void 
 
 static void what_does_not_exist_is_refused_by_name(void **state)
 {
-    static const char *const wrong[][2] = {{"[limits]\nclass = fast\n", "'fast'"},
-                                           {"[limits]\nclass_for = root\n", "'root'"},
-                                           {"[limits]\nclass_for = root:fast\n", "'root:fast'"},
-                                           {"[limits]\nclass_for = @:live\n", "'@:live'"},
-                                           {"[limits]\nclass_for = nobody-here:live\n", "nobody-here"},
-                                           {"[limits]\nclass_for = @none-here:live\n", "none-here"},
-                                           {"[roots]\ndata = @none-here:/x\n", "none-here"},
-                                           {"[roots]\nwrite = @root:x\n", "@root:x"},
-                                           {"[roots]\nwrite = @root\n", "@root"},
-                                           {"[roots]\nwrite = @:/x\n", "@:/x"}};
+    static const char *const wrong[][2] = {
+        {"[limits]\nclass = fast\n", "'fast'"},
+        {"[limits]\nclass_for = root\n", "'root'"},
+        {"[limits]\nclass_for = root:fast\n", "'root:fast'"},
+        {"[limits]\nclass_for = @:live\n", "'@:live'"},
+        {"[limits]\nclass_for = nobody-here:live\n", "nobody-here"},
+        {"[limits]\nclass_for = @none-here:live\n", "none-here"},
+        {"[roots]\ndata = @none-here:/x\n", "none-here"},
+        {"[roots]\nwrite = @root:x\n", "@root:x"},
+        {"[roots]\nwrite = @root\n", "@root"},
+        {"[roots]\nwrite = @:/x\n", "@:/x"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         xpd_config c;
         xpd_error err = XPD_ERROR_INIT;

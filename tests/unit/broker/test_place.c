@@ -5,8 +5,8 @@
 
 static void network_file_systems_are_known_by_their_numbers(void **state)
 {
-    static const unsigned long far[] = {0x6969, 0x517b, 0xff534d42, 0xfe534d42, 0x65735546,
-                                        0x0bd00bd0, 0x47504653, 0xffffffffff534d42},
+    static const unsigned long far[] = {0x6969,     0x517b,     0xff534d42, 0xfe534d42,
+                                        0x65735546, 0x0bd00bd0, 0x47504653, 0xffffffffff534d42},
                                near[] = {0xef53, 0x58465342, 0x01021994, 0x9123683e, 0x794c7630};
     (void)state;
     for (size_t i = 0; i < sizeof far / sizeof *far; i++) /* the last as a signed number gives it */

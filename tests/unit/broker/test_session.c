@@ -54,13 +54,15 @@ static void no_user_has_more_than_a_few_and_the_place_is_bounded(void **state)
                                              uid == 1 && i == 0 ? first : secret, NULL));
     }
     xpd_caller late = person(4711, XPD_SCOPE_READ), one = person(1, XPD_SCOPE_READ);
-    assert_null(xpd_session_make(&all, XPD_SESSION_OPEN, &late, XPD_SCOPE_READ, 1000, 2, secret, &err));
+    assert_null(
+        xpd_session_make(&all, XPD_SESSION_OPEN, &late, XPD_SCOPE_READ, 1000, 2, secret, &err));
     assert_int_equal(err.fault, XPP_FAULT_UNAVAILABLE);
     assert_non_null(xpd_session_find(&all, XPD_SESSION_OPEN, first, 2));
-    assert_non_null(xpd_session_make(&all, XPD_SESSION_OPEN, &one, XPD_SCOPE_READ, 1000, 2, secret, NULL));
+    assert_non_null(
+        xpd_session_make(&all, XPD_SESSION_OPEN, &one, XPD_SCOPE_READ, 1000, 2, secret, NULL));
     assert_null(xpd_session_find(&all, XPD_SESSION_OPEN, first, 2)); /* the oldest made room */
-    assert_non_null(xpd_session_make(&all, XPD_SESSION_OPEN, &late, XPD_SCOPE_READ, 1000, 1001, secret,
-                                     NULL)); /* time made room */
+    assert_non_null(xpd_session_make(&all, XPD_SESSION_OPEN, &late, XPD_SCOPE_READ, 1000, 1001,
+                                     secret, NULL)); /* time made room */
 }
 
 /* A token file with one line, or none where rest is NULL. */
@@ -93,8 +95,8 @@ static void a_session_has_what_its_token_still_has(void **state)
     xpd_auth *auth = tokens(*state, ":submit");
 
     assert_true(xpd_auth_check(auth, &caller, "Bearer secret", -1, NULL));
-    const xpd_session *made = xpd_session_make(&all, XPD_SESSION_OPEN, &caller, XPD_SCOPE_SUBMIT,
-                                               1000, 1, secret, NULL);
+    const xpd_session *made =
+        xpd_session_make(&all, XPD_SESSION_OPEN, &caller, XPD_SCOPE_SUBMIT, 1000, 1, secret, NULL);
     xpd_auth_destroy(auth);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         xpd_error err = XPD_ERROR_INIT;
@@ -119,10 +121,12 @@ static void a_session_has_what_its_token_still_has(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_secret_finds_its_own_kind_in_its_time, setup, folder_remove),
+        cmocka_unit_test_setup_teardown(a_secret_finds_its_own_kind_in_its_time, setup,
+                                        folder_remove),
         cmocka_unit_test_setup_teardown(no_user_has_more_than_a_few_and_the_place_is_bounded, setup,
                                         folder_remove),
-        cmocka_unit_test_setup_teardown(a_session_has_what_its_token_still_has, setup, folder_remove),
+        cmocka_unit_test_setup_teardown(a_session_has_what_its_token_still_has, setup,
+                                        folder_remove),
     };
     xpp_init();
     return cmocka_run_group_tests(tests, NULL, NULL);

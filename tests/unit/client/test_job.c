@@ -145,10 +145,16 @@ static void a_reference_is_a_path_and_maybe_a_dataset(void **state)
 static void paths_become_absolute(void **state)
 {
     static const char *const cases[][3] = {
-        {"/x/y", "a/b", "/x/y/a/b"},   {"/x/y", "./a", "/x/y/a"}, {"/usr/bin", "../a", "/usr/a"},
-        {"/usr", "../../a", "/a"},     {"/x/y", "/a//b/", "/a/b"}, {"/", "a", "/a"},
-        {"/usr", "..", "/"},           {"/usr", "bin/./../c", "/usr/c"},
-        {"/x", "...", "/x/..."},       {"/x", ".../b", "/x/.../b"},
+        {"/x/y", "a/b", "/x/y/a/b"},
+        {"/x/y", "./a", "/x/y/a"},
+        {"/usr/bin", "../a", "/usr/a"},
+        {"/usr", "../../a", "/a"},
+        {"/x/y", "/a//b/", "/a/b"},
+        {"/", "a", "/a"},
+        {"/usr", "..", "/"},
+        {"/usr", "bin/./../c", "/usr/c"},
+        {"/x", "...", "/x/..."},
+        {"/x", ".../b", "/x/.../b"},
         {"/no/such", "../a", "/no/such/../a"}, /* left to who can see it */
     };
     char folder[] = "/tmp/xptycho-paths-XXXXXX", text[4][128], *found;
