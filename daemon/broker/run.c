@@ -307,10 +307,10 @@ static void worker_missing(void *context)
     leave(context, XPD_JOB_QUEUED, "", "the worker did not start in time");
 }
 
-static void too_long(void *context)
+static void stop_run(xpd_run *run, stop_cause why)
 {
-    xpd_run *run = context;
-    run->stop = DEADLINE;
+    if (run->stop == GO_ON)
+        run->stop = why;
     if (run->reading || run->waiting) {
         leave_stopped(run);
         return;
@@ -318,7 +318,16 @@ static void too_long(void *context)
     json_t *body = json_pack("{s:s}", "id", run->job->id);
     xpd_child_send(&run->w->child, XPP_IPC_CANCEL, body, NULL, 0);
     json_decref(body);
-    xpd_timer_set(&run->b->loop, &run->grace, run->b->config.cancel_grace_s * 1000);
+    if (!xpd_timer_armed(&run->grace))
+        xpd_timer_set(&run->b->loop, &run->grace, run->b->config.cancel_grace_s * 1000);
+}
+
+static void too_long(void *context)
+{
+    xpd_run *run = context;
+
+    run->stop = DEADLINE; /* also of one that is stopping for another reason */
+    stop_run(run, DEADLINE);
 }
 
 /* The worker did not obey: a gentle signal, then the other one. */
@@ -649,21 +658,6 @@ void xpd_run_look(xpd_worker *w, int64_t now_ms)
 }
 
 /* ------------------------------------------------------------------------------------ cancel */
-
-static void stop_run(xpd_run *run, stop_cause why)
-{
-    if (run->stop == GO_ON)
-        run->stop = why;
-    if (run->reading || run->waiting) {
-        leave_stopped(run);
-        return;
-    }
-    json_t *body = json_pack("{s:s}", "id", run->job->id);
-    xpd_child_send(&run->w->child, XPP_IPC_CANCEL, body, NULL, 0);
-    json_decref(body);
-    if (!xpd_timer_armed(&run->grace))
-        xpd_timer_set(&run->b->loop, &run->grace, run->b->config.cancel_grace_s * 1000);
-}
 
 void xpd_job_cancel(xpd_broker *b, xpd_job *job, const char *by)
 {

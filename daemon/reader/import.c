@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,97 +106,85 @@ static bool take_number(double *out, const char *text)
     return end != text && *end == '\0' && errno == 0 && *out > 0 && isfinite(*out);
 }
 
-/* 0, or the exit code; -1 = go on. */
+/* What an option sets, and where in `options`. */
+typedef enum option_kind { TEXT, SWITCH, POSITIVE, KEY, SHIFTED, HELP } option_kind;
+
+typedef struct option_entry {
+    const char *name;
+    option_kind kind;
+    size_t at;
+} option_entry;
+
+static const option_entry entries[] = {
+    {"output", TEXT, offsetof(options, output)},
+    {"overwrite", SWITCH, offsetof(options, overwrite)},
+    {"key", KEY, 0},
+    {"positions-unit", TEXT, offsetof(options, unit)},
+    {"swap", SWITCH, offsetof(options, swap)},
+    {"flip-rows", SWITCH, offsetof(options, flip_rows)},
+    {"flip-columns", SWITCH, offsetof(options, flip_columns)},
+    {"shifted", SHIFTED, 0},
+    {"name", TEXT, offsetof(options, name)},
+    {"json", SWITCH, offsetof(options, json)},
+    {"energy-kev", POSITIVE, offsetof(options, energy_kev)},
+    {"wavelength-m", POSITIVE, offsetof(options, wavelength_m)},
+    {"detector-distance-m", POSITIVE, offsetof(options, distance_m)},
+    {"detector-pitch-m", POSITIVE, offsetof(options, pitch_m)},
+    {"distance-m", POSITIVE, offsetof(options, distance_m)},
+    {"pitch-m", POSITIVE, offsetof(options, pitch_m)},
+    {"object-pixel-m", POSITIVE, offsetof(options, object_pixel_m)},
+    {"help", HELP, 0},
+};
+#define ENTRIES (sizeof entries / sizeof *entries)
+
+/* The exit code; -1 = go on. */
+static int take_option(options *o, const option_entry *e, const char *value)
+{
+    void *member = (char *)o + e->at;
+
+    switch (e->kind) {
+    case TEXT:
+        *(const char **)member = value;
+        break;
+    case SWITCH:
+        *(bool *)member = true;
+        break;
+    case POSITIVE:
+        if (!take_number(member, value))
+            return usage_error("this is not a positive number:", value);
+        break;
+    case KEY:
+        if (!take_key(o, value))
+            return usage_error("--key needs frames=NAME, positions=NAME or probe=NAME, not", value);
+        break;
+    case SHIFTED:
+        if (!take_shifted(o, value))
+            return usage_error("--shifted is auto, yes or no, not", value);
+        break;
+    case HELP:
+        return fputs(help, stdout) < 0 ? 4 : 0;
+    }
+    return -1;
+}
+
 static int take_options(options *o, int argc, char **argv)
 {
-    enum {
-        OUTPUT = 256,
-        OVERWRITE,
-        KEY,
-        UNIT,
-        SWAP,
-        FLIP_ROWS,
-        FLIP_COLUMNS,
-        SHIFTED,
-        NAME,
-        JSON,
-        ENERGY,
-        WAVELENGTH,
-        DISTANCE,
-        PITCH,
-        PIXEL
-    };
-    static const struct option known[] = {{"output", required_argument, NULL, OUTPUT},
-                                          {"overwrite", no_argument, NULL, OVERWRITE},
-                                          {"key", required_argument, NULL, KEY},
-                                          {"positions-unit", required_argument, NULL, UNIT},
-                                          {"swap", no_argument, NULL, SWAP},
-                                          {"flip-rows", no_argument, NULL, FLIP_ROWS},
-                                          {"flip-columns", no_argument, NULL, FLIP_COLUMNS},
-                                          {"shifted", required_argument, NULL, SHIFTED},
-                                          {"name", required_argument, NULL, NAME},
-                                          {"json", no_argument, NULL, JSON},
-                                          {"energy-kev", required_argument, NULL, ENERGY},
-                                          {"wavelength-m", required_argument, NULL, WAVELENGTH},
-                                          {"detector-distance-m", required_argument, NULL, DISTANCE},
-                                          {"detector-pitch-m", required_argument, NULL, PITCH},
-                                          {"distance-m", required_argument, NULL, DISTANCE},
-                                          {"pitch-m", required_argument, NULL, PITCH},
-                                          {"object-pixel-m", required_argument, NULL, PIXEL},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
-    double *const numbers[] = {&o->energy_kev, &o->wavelength_m, &o->distance_m, &o->pitch_m,
-                               &o->object_pixel_m};
-    int c;
+    struct option known[ENTRIES + 1] = {{0}};
+    int c, code;
 
+    for (size_t i = 0; i < ENTRIES; i++)
+        known[i] = (struct option){
+            entries[i].name,
+            entries[i].kind == SWITCH || entries[i].kind == HELP ? no_argument : required_argument,
+            NULL, (int)(256 + i)};
     while ((c = getopt_long(argc, argv, "h", known, NULL)) != -1) {
-        switch (c) {
-        case OUTPUT:
-            o->output = optarg;
-            break;
-        case OVERWRITE:
-            o->overwrite = true;
-            break;
-        case UNIT:
-            o->unit = optarg;
-            break;
-        case SWAP:
-            o->swap = true;
-            break;
-        case FLIP_ROWS:
-            o->flip_rows = true;
-            break;
-        case FLIP_COLUMNS:
-            o->flip_columns = true;
-            break;
-        case NAME:
-            o->name = optarg;
-            break;
-        case JSON:
-            o->json = true;
-            break;
-        case 'h':
+        if (c == 'h')
             return fputs(help, stdout) < 0 ? 4 : 0;
-        case KEY:
-            if (!take_key(o, optarg))
-                return usage_error("--key needs frames=NAME, positions=NAME or probe=NAME, not",
-                                   optarg);
-            break;
-        case SHIFTED:
-            if (!take_shifted(o, optarg))
-                return usage_error("--shifted is auto, yes or no, not", optarg);
-            break;
-        case ENERGY:
-        case WAVELENGTH:
-        case DISTANCE:
-        case PITCH:
-        case PIXEL:
-            if (!take_number(numbers[c - ENERGY], optarg))
-                return usage_error("this is not a positive number:", optarg);
-            break;
-        default:
+        if (c < 256)
             return usage_error("unknown option or missing value", NULL);
-        }
+        code = take_option(o, &entries[c - 256], optarg);
+        if (code >= 0)
+            return code;
     }
     if (optind + 1 != argc)
         return usage_error("one ARCHIVE is needed", NULL);
