@@ -191,8 +191,7 @@ static bool greet(xpe_team *team)
 {
     bool good = true;
 
-    xpe_cuda_meet(team); /* tells who hangs, should one of them not come to it */
-    for (int g = 0; g < team->device_count && !team->failed; g++) {
+    for (int g = 0; g < team->device_count; g++) {
         xpe_cuda_device *d = &team->devices[g];
         size_t bytes = (size_t)team->device_count * sizeof *d->greetings;
         if (!xpe_cuda_use(team, g) ||
@@ -202,6 +201,7 @@ static bool greet(xpe_team *team)
         if (!XPE_CUDA(team, g, cudaMemsetAsync, d->greetings, 0, bytes, d->moves))
             return false;
     }
+    xpe_cuda_meet(team); /* tells who hangs, should one of them not come to it */
     if (team->failed || !nccl_ok(team, 0, "ncclGroupStart", ncclGroupStart()))
         return false;
     for (int g = 0; g < team->device_count; g++)
