@@ -10,7 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#define CHECKED_MAX (64 << 20) /* bytes: half a second */
 
 /* Version 1.  What follows from it are the steps below, so that a new and a migrated database are
  * the same. */
@@ -119,11 +122,34 @@ static bool run_steps(sqlite3 *db, const char *path, long version, xpd_error *er
     return ok;
 }
 
+/* The whole check looks into the indices, too, which hold nothing that the tables do not: they are
+ * made anew where they are what is wrong.  A large file has the quick one, at a start that may not
+ * take minutes. */
+static bool check(sqlite3 *db, const char *path, char *text, size_t size)
+{
+    struct stat st;
+    bool small = stat(path, &st) == 0 && st.st_size <= CHECKED_MAX;
+    const char *pragma = small ? "PRAGMA integrity_check(1)" : "PRAGMA quick_check(1)";
+
+    if (!query_text(db, pragma, text, size))
+        return false;
+    if (!small || strcmp(text, "ok") == 0)
+        return true;
+    xpd_log(XPD_LOG_ERROR, NULL, "state '%s' is damaged: %s", path, text);
+    if (sqlite3_exec(db, "REINDEX", NULL, NULL, NULL) != SQLITE_OK)
+        return true;
+    if (!query_text(db, pragma, text, size))
+        return false;
+    if (strcmp(text, "ok") == 0)
+        xpd_log(XPD_LOG_WARNING, NULL, "state '%s': its indices were made anew, it is whole", path);
+    return true;
+}
+
 bool xpd_schema_open(sqlite3 *db, const char *path, xpd_error *err)
 {
     char text[256];
 
-    if (!query_text(db, "PRAGMA quick_check(1)", text, sizeof text))
+    if (!check(db, path, text, sizeof text))
         return fail(db, path, "cannot be read", err);
     if (strcmp(text, "ok") != 0)
         return xpd_fail(err, XPP_FAULT_INTERNAL, "",

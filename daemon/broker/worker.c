@@ -15,7 +15,7 @@
 #define PING_MS 5000
 #define PINGS_LOST 12 /* a minute: its control thread does nothing but answer */
 #define BACKOFF_FIRST_MS 200
-#define BACKOFF_MAX_MS 10000
+#define BACKOFF_MAX_MS 4000 /* back within 5 s also after a row of crashes */
 #define HEALTHY_MS 60000
 #define REST_MS 300000 /* until GPUs that cannot be used are looked at again */
 #define MUTE_MAX 3
