@@ -59,6 +59,7 @@ typedef struct rule {
 
 static rule rules[RULES_MAX];
 static int rule_count;
+static int log_fd = -1, count_fd = -1;
 static bool ready; /* rules are read; before that everything goes through */
 static atomic_long total_any, total_alloc;
 
@@ -156,6 +157,19 @@ static void take_rule(char *text)
     rule_count++;
 }
 
+/* Opened at once, out of the way: a sandbox comes later. */
+static int open_for(const char *variable)
+{
+    const char *path = getenv(variable);
+    int fd = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT, 0644)
+                  : -1;
+    int high = fd >= 0 ? (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 200) : -1;
+
+    if (fd >= 0)
+        syscall(SYS_close, fd);
+    return high;
+}
+
 __attribute__((constructor)) static void read_rules(void)
 {
     static char text[RULES_MAX * 512];
@@ -168,19 +182,15 @@ __attribute__((constructor)) static void read_rules(void)
                 take_rule(one);
         }
     }
+    log_fd = open_for("XP_FAULT_LOG");
+    count_fd = open_for("XP_FAULT_COUNT");
     ready = true;
 }
 
-static void say(const char *variable, const char *line, int length)
+static void say(int fd, const char *line, int length)
 {
-    const char *path = getenv(variable);
-    int fd = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT, 0644)
-                  : -1;
-
-    if (fd < 0)
-        return;
-    syscall(SYS_write, fd, line, (size_t)length);
-    syscall(SYS_close, fd);
+    if (fd >= 0)
+        syscall(SYS_write, fd, line, (size_t)length);
 }
 
 __attribute__((destructor)) static void tell_counts(void)
@@ -188,9 +198,17 @@ __attribute__((destructor)) static void tell_counts(void)
     char line[128];
 
     ready = false; /* what runs after this is not ours */
-    say("XP_FAULT_COUNT", line,
+    say(count_fd, line,
         snprintf(line, sizeof line, "%s %d any=%ld alloc=%ld\n", program_invocation_short_name,
                  (int)getpid(), atomic_load(&total_any), atomic_load(&total_alloc)));
+}
+
+/* The reader leaves so. */
+SEAM void _exit(int code)
+{
+    tell_counts();
+    syscall(SYS_exit_group, code);
+    __builtin_unreachable();
 }
 
 /* ------------------------------------------------------------------------------------- deciding */
@@ -209,7 +227,7 @@ static void log_fault(const rule *r, const char *path)
 {
     char line[1400];
 
-    say("XP_FAULT_LOG", line,
+    say(log_fd, line,
         snprintf(line, sizeof line, "%s %s %d %.600s\n", r->text, program_invocation_short_name,
                  (int)getpid(), path));
 }

@@ -4,8 +4,11 @@ Tests 8, 9 and 10 of docs/testing.md; the long forms are tests/soak/08_, 09_ and
 """
 
 import concurrent.futures
+import json
+import os
 import pathlib
 import re
+import signal
 import time
 
 import pytest
@@ -77,15 +80,23 @@ BREAKS = ["oversized", "malformed", "wrong-length", "unknown-type", "not-its-mes
           "lie-state", "lie-done", "lie-running"]
 
 
-def side_by_side(scripted, scan_file, scripts, *options, iterations=8):
-    """Workers side by side, each with a script of its own and a job of its own; those that are started later behave."""
-    daemon = scripted([*({"seconds": 0.3, **script} for script in scripts), {}], "--cpu-workers", str(len(scripts)), *options)
-    xptychod.wait_until(lambda: len(daemon.api.get("/readyz").body) and daemon.log.read_text().count("is ready: fake") == len(scripts), "all are ready")
-    return daemon, [daemon.api.submit(job_of(scan_file, iterations))["id"] for _ in scripts]
+def side_by_side(scripted, scan_file, folder, scripts, *options, iterations=100):
+    """Workers side by side, each with a script of its own and a job of its own; those that are started later behave.
+
+    They begin to misbehave when all their jobs run: a job that goes on must find a worker that is new."""
+    go = folder / "go"
+    go.unlink(missing_ok=True)
+    daemon = scripted([*({"seconds": 0.3, "when": str(go), **script} for script in scripts), {}], "--cpu-workers", str(len(scripts)), *options)
+    xptychod.wait_until(lambda: daemon.log.read_text().count("is ready: fake") == len(scripts), "all are ready")
+    jobs = [daemon.api.submit(job_of(scan_file, iterations))["id"] for _ in scripts]
+    for job_id in jobs:
+        daemon.api.wait_for_iteration(job_id, 1)
+    go.touch()
+    return daemon, jobs
 
 
-def test_a_worker_that_breaks_the_rules_is_ended_and_its_job_goes_on(scripted, scan_file):
-    daemon, jobs = side_by_side(scripted, scan_file, [{"do": what, "at": 4} for what in BREAKS])
+def test_a_worker_that_breaks_the_rules_is_ended_and_its_job_goes_on(scripted, scan_file, tmp_path):
+    daemon, jobs = side_by_side(scripted, scan_file, tmp_path, [{"do": what, "at": 4} for what in BREAKS])
     for job_id in jobs:
         events = daemon.api.events(job_id)
         check_log(events)
@@ -164,8 +175,8 @@ def crash(daemon, job_id):
     return events, back, len(daemon.started()) - before
 
 
-def test_a_crash_is_named_and_the_job_runs_again(scripted, scan_file):
-    daemon, jobs = side_by_side(scripted, scan_file, [{"do": how, "at": 4, "size": 3} for how in CRASHES])
+def test_a_crash_is_named_and_the_job_runs_again(scripted, scan_file, tmp_path):
+    daemon, jobs = side_by_side(scripted, scan_file, tmp_path, [{"do": how, "at": 4, "size": 3} for how in CRASHES])
     said = []
     for job_id in jobs:
         events = daemon.api.events(job_id)
@@ -208,14 +219,51 @@ def test_workers_go_first_when_memory_is_short(daemon):
 # ----------------------------------------------------------------------------------------- 9: sticky errors
 
 
-def test_a_worker_whose_device_is_lost_is_replaced(scripted, scan_file):
-    daemon = scripted([{"do": "sticky", "at": 3}, {"hello": "late", "late_s": 0.5}])
-    job = daemon.api.submit(job_of(scan_file, 5))
+def lost_device(daemon):
+    """Follows a first job whose device is lost at its third iteration: it goes on with another worker."""
+    job = daemon.api.submit(job_of(daemon.scan_file, 5))
     xptychod.wait_until(lambda: not ready(daemon), "not ready without a worker")
     xptychod.wait_until(lambda: ready(daemon), "ready again")
-    daemon.api.finish(job["id"])
-    assert len(daemon.started()) == 2
+    events = daemon.api.events(job["id"])
+    check_log(events)
+    assert events[-1]["state"] == "succeeded", events[-1]
+    assert ["illegal memory access" in e["detail"] for e in events if e.get("reason") == "worker-died"] == [True], events
+    assert daemon.api.show(job["id"])["attempts"] == 1 and len(daemon.started()) == 2
+
+
+def test_a_worker_whose_device_is_lost_is_replaced_and_the_job_goes_on(scripted, scan_file):
+    daemon = scripted([{"do": "sticky", "at": 3}, {"hello": "late", "late_s": 0.5}])
+    daemon.scan_file = scan_file
+    lost_device(daemon)
     next_job_succeeds(daemon, scan_file)
+
+
+def test_a_device_that_is_lost_three_times_in_a_row_is_drained_and_visible(scripted, scan_file):
+    daemon = scripted({"do": "sticky", "at": 2})
+    first = daemon.api.finish(daemon.api.submit(job_of(scan_file, 5))["id"])
+    assert (first["state"], first["reason"], first["attempts"]) == ("failed", "poison", 2), first
+    second = daemon.api.submit(job_of(scan_file, 5))
+    xptychod.wait_until(lambda: "drained after 3 failures in a row" in daemon.log.read_text(), "the device is drained")
+    assert daemon.api.get("/readyz").status == 503
+    cpu = [d for d in daemon.api.get("/v1/devices").json()["devices"] if d["name"] == "cpu"]
+    assert "drained after 3 failures in a row: an illegal memory access" in json.dumps(cpu), cpu
+    assert daemon.api.show(second["id"])["state"] == "queued" and len(daemon.started()) == 3, "nothing is tried on it"
+    daemon.write({})
+    assert daemon.admin.post("/admin/undrain").status == 200
+    assert daemon.api.finish(second["id"])["state"] == "succeeded" and ready(daemon)
+
+
+def test_a_device_that_works_in_between_is_not_drained(scripted, scan_file):
+    sticky = {"do": "sticky", "at": 2, "jobs": 1}
+    daemon = scripted([sticky, {}])
+    for _ in range(3):
+        done = daemon.api.finish(daemon.api.submit(job_of(scan_file, 3))["id"])
+        assert done["state"] == "succeeded", done
+        before = daemon.process_of("xptycho-worker")
+        daemon.write([sticky, {}])
+        os.kill(before, signal.SIGKILL)
+        xptychod.wait_until(lambda: len(daemon.started()) == 1 and ready(daemon), "the next one")
+    assert "drained" not in daemon.log.read_text()
 
 
 # ------------------------------------------------------------------------------------------------ 10: hangs
@@ -239,14 +287,15 @@ def stand_still(daemon, job_id):
     raise AssertionError("the worker was not replaced")
 
 
-def test_a_worker_that_stands_still_is_replaced(scripted, scan_file):
-    daemon, jobs = side_by_side(scripted, scan_file, [{"at": 5, "seconds": 0.1, **how} for how in HANGS], *LIMITS)
+def test_a_worker_that_stands_still_is_replaced(scripted, scan_file, tmp_path):
+    daemon, jobs = side_by_side(scripted, scan_file, tmp_path, [{"at": 5, "seconds": 0.1, **how} for how in HANGS], *LIMITS, iterations=300)
     first = daemon.started()[:len(HANGS)]
     with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
         found = list(pool.map(lambda job_id: stand_still(daemon, job_id), jobs))
     for took, detail in found:
-        assert re.fullmatch(rf"the worker made no progress for {STALL} s and was replaced", detail), detail
-        assert STALL <= took < STALL + 1 + GRACE + 5, f"{took:.1f} s"
+        said = re.fullmatch(r"the worker made no progress for ([0-9]+) s and was replaced", detail)
+        assert said and STALL <= int(said[1]) < 20, detail  # by its own pace, which others on the machine may slow down
+        assert int(said[1]) <= took < int(said[1]) + 2 + GRACE + 5, f"{took:.1f} s"
     for job_id in jobs:
         done = daemon.api.finish(job_id)
         assert done["state"] == "succeeded" and done["attempts"] == 1, done
@@ -266,9 +315,9 @@ def test_a_slow_job_is_left_alone(scripted, scan_file):
     assert done["state"] == "succeeded" and done["attempts"] == 0, done
 
 
-def test_a_cancel_is_answered_at_once_and_enforced(scripted, scan_file):
+def test_a_cancel_is_answered_at_once_and_enforced(scripted, scan_file, tmp_path):
     scripts = [{"at": 3, **how} for how in HANGS] + [{"ignore": ["cancel", "term"]}]
-    daemon, jobs = side_by_side(scripted, scan_file, scripts, "--cancel-grace-s", str(GRACE), iterations=100000)
+    daemon, jobs = side_by_side(scripted, scan_file, tmp_path, scripts, "--cancel-grace-s", str(GRACE), iterations=100000)
     first = daemon.started()[:len(scripts)]
     for job_id in jobs:
         daemon.api.wait_for_iteration(job_id, 2)

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Test 6: every system call and allocation of the broker, and of the worker, fails in turn.
+"""Test 6: every system call and allocation of the broker, of the worker and of the reader fails in turn.
 
-    tests/soak/run.sh 6 [--program xptychod|xptycho-worker] [--most N] [--error EIO] [--seed S]
+    tests/soak/run.sh 6 [--program NAME] [--most N] [--error EIO] [--seed S]
 
 A round is start, two submissions, their event streams, a cancel and a stop, with the n-th call failing; then a start without a
 fault, in which every job that was acknowledged is there and comes to its one end, and the database is whole.  --most bounds
@@ -24,7 +24,7 @@ import torture
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--program", choices=["xptychod", "xptycho-worker"], action="append")
+    parser.add_argument("--program", choices=torture.PROGRAMS, action="append")
     parser.add_argument("--most", type=int, default=1 << 30)
     parser.add_argument("--error", default="EIO")
     parser.add_argument("--seed", type=int, default=1)
@@ -36,19 +36,18 @@ def main():
     with tempfile.TemporaryDirectory(prefix="xptychod-torture-") as folder:
         folder = pathlib.Path(folder)
         scan = scans.make().write(folder / "scan.h5")
-        for program in options.program or ["xptychod", "xptycho-worker"]:
-            worker = program == "xptycho-worker"
-            calls = torture.count(folder / "count", scan, worker)
+        for program in options.program or torture.PROGRAMS:
+            calls = torture.count(folder / "count", scan, program)
             for kind, error in (("any", options.error), ("alloc", "ENOMEM")):
                 numbers = range(1, calls[kind] + 1)
                 if len(numbers) > options.most:
                     chance, step = random.Random(options.seed), len(numbers) / options.most
-                    numbers = [1 + int(step * k + chance.random() * step) for k in range(options.most)]
+                    numbers = sorted({1 + int(step * k + chance.random() * step) for k in range(options.most)})
                 ended = collections.Counter()
 
                 def one(n):
                     try:
-                        return torture.torture(folder / f"{program}-{kind}{n}", scan, f"{kind}:{n}:{error}:in={program}", worker), None
+                        return torture.torture(folder / f"{program}-{kind}{n}", scan, f"{kind}:{n}:{error}:in={program}", program), None
                     except AssertionError as wrong:
                         return "failed", str(wrong)
 

@@ -17,7 +17,7 @@ def body(options):
                      test_isolation.test_a_job_that_makes_two_workers_stand_still_is_poison, test_isolation.test_a_slow_job_is_left_alone):
             make, done = fault_rounds.bench_of(f"{number}{test.__name__[-20:]}", options.folder)
             try:
-                test(make, scan)
+                test(make, scan, *([options.folder] if "tmp_path" in test.__code__.co_varnames[:test.__code__.co_argcount] else []))
             finally:
                 done()
     return f"{7 * options.rounds} workers that stood still replaced in time, {options.rounds} poison jobs, {options.rounds} slow jobs left alone"

@@ -124,7 +124,7 @@ class Variant:
         if not self.kind.startswith("queue.db"):
             assert set(jobs) == self.template.jobs
         for job_id in jobs:
-            assert api.get(f"/v1/jobs/{job_id}").status == 200
+            assert api.get(f"/v1/jobs/{job_id}").status == 200, job_id
             response = api.get(f"/v1/jobs/{job_id}/events?follow=0", Accept="application/x-ndjson")
             assert response.status in (200, 204), response
             for line in response.body.split(b"\n"):

@@ -11,6 +11,7 @@ one again and again.  Beside that file, FILE.started gets a line for each worker
     seconds     of an iteration (0.01)
     at          iteration before which it does `do` (1)
     do          a word of ACTIONS below, or null
+    when        a file that must exist before; until then it goes on
     size        of what it does: MiB, events
     ignore      of "cancel", "ping", "quit", "term"
     jobs        it does `do` in the first so many jobs only (all)
@@ -54,7 +55,7 @@ class Worker:
         self.script = script
         self.job = None  # the body of `start`
         self.cancelled = self.leaving = False
-        self.begun = 0  # jobs
+        self.begun = self.acted = 0  # jobs that were begun; the last in which it did what it does
         self.kept = []  # memory that is never given back
 
     # ------------------------------------------------------------------------------------ messages
@@ -141,10 +142,15 @@ class Worker:
     def events(self, *events, job=None):
         self.send("events", {"id": job or self.job["id"], "events": list(events)})
 
-    def done(self, state, reason="", detail="", result=None, job=None):
+    def done(self, state, reason="", detail="", result=None, job=None, **more):
         self.send("done", {"id": job or self.job["id"], "state": state, "reason": reason, "detail": detail,
-                           "result": result, "problem": None})
+                           "result": result, "problem": None, **more})
         self.job = None
+
+    def turn_has_come(self, iteration):
+        s = self.script
+        return (s.get("do") and self.acted < self.begun <= s.get("jobs", 1 << 30) and iteration >= s.get("at", 1) and
+                ("when" not in s or os.path.exists(s["when"])))
 
     def run(self):
         stages = self.job["job"]["recon"]
@@ -152,9 +158,9 @@ class Worker:
         self.events({"type": "state", "state": "running", "reason": "", "detail": ""})
         for stage, what in enumerate(stages):
             for i in range(1, what.get("iterations", 1) + 1):
-                do = self.script.get("do")
-                if do and i == self.script.get("at", 1) and stage == 0 and self.begun <= self.script.get("jobs", 1 << 30):
-                    if ACTIONS[do](self, self.script.get("size", 1)):
+                if stage == 0 and self.turn_has_come(i):
+                    self.acted = self.begun
+                    if ACTIONS[self.script["do"]](self, self.script.get("size", 1)):
                         return
                 self.serve_until(time.monotonic() + self.script.get("seconds", 0.01))
                 if self.leaving:
@@ -214,7 +220,7 @@ def deaf(worker, size):
 
 def sticky(worker, size):
     """What a worker says whose device is lost, and does after it."""
-    worker.done("failed", "internal", "cuda:0: an illegal memory access was encountered (cudaErrorIllegalAddress)")
+    worker.done("failed", "internal", "an illegal memory access was encountered (cudaErrorIllegalAddress)", lost="cpu")
     os._exit(70)
 
 

@@ -14,15 +14,18 @@ import faults
 import xptychod
 
 SANITIZER = re.compile(r"(ERROR: \w*Sanitizer|runtime error:|LeakSanitizer)[^\n]*")
+# HDF5 1.10.8 uses names of a property list after it freed them when a copy of the list failed; glibc's regcomp leaks.
+LIBRARY = re.compile(r"H5MM_xfree|regcomp")
 DEADLINE_S = 40
+PROGRAMS = ("xptychod", "xptycho-worker", "xptycho-reader")
 LOST = (OSError, EOFError, ValueError, AssertionError)  # whatever a client sees of a service that is told to fail
 
 
 class Faulty(faults.FaultyDaemon):
-    """`worker` False: with the worker that follows a script, which is quick and is not the one under test."""
+    """With the worker that follows a script, which is quick, unless the real one is the program under test."""
 
-    def __init__(self, folder, worker):
-        super().__init__(folder, *([] if worker else ["--worker-program", faults.FAKE_WORKER]), "--cancel-grace-s", "5", "--drain-s", "5")
+    def __init__(self, folder, program):
+        super().__init__(folder, *([] if program == "xptycho-worker" else ["--worker-program", faults.FAKE_WORKER]), "--cancel-grace-s", "5", "--drain-s", "5")
         (self.folder / "script.json").parent.mkdir(parents=True, exist_ok=True)
         (self.folder / "script.json").write_text(json.dumps({"seconds": 0.005}))
 
@@ -41,6 +44,15 @@ def quietly(call):
         return None
 
 
+def spoilt(text):
+    """Whether a library, in a worker that is replaced, did not get over the fault; what is ours is an AssertionError."""
+    found = SANITIZER.search(text)
+    if not found:
+        return False
+    assert LIBRARY.search(text[found.start():]), found.group(0)
+    return True
+
+
 def scenario(daemon, scan_file):
     """Everything once; returns the jobs that were acknowledged."""
     known = []
@@ -51,7 +63,7 @@ def scenario(daemon, scan_file):
         if answer.status == 201:
             known.append(answer.json()["id"])
             return known[-1]
-        assert answer.status in (503, 507, 500), answer
+        assert answer.status in (400, 422, 500, 503, 507), answer
         return None
 
     def watch(job_id, most):
@@ -87,9 +99,9 @@ def stop(daemon):
         return "hung"
 
 
-def torture(folder, scan_file, fault, worker=False):
+def torture(folder, scan_file, fault, program):
     """One round; says how the service ended: its exit status.  What must not be is an AssertionError."""
-    daemon = Faulty(folder, worker)
+    daemon = Faulty(folder, program)
     daemon.fault = fault
     try:
         return _torture(daemon, scan_file)
@@ -109,8 +121,8 @@ def _torture(daemon, scan_file):
         pass  # it did not start
     status = stop(daemon)
     text = daemon.log.read_text(errors="replace")
-    found = SANITIZER.search(text)
-    assert not found, found.group(0)
+    if spoilt(text):
+        return "library"
     assert status in (0, 1, 78), f"the broker ended with {status}"
     if daemon.fault == "":
         return status
@@ -126,19 +138,18 @@ def _torture(daemon, scan_file):
     connection = sqlite3.connect(daemon.state / "queue.db")
     assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
     connection.close()
-    found = SANITIZER.search(daemon.log.read_text(errors="replace"))
-    assert not found, found.group(0)
+    if spoilt(daemon.log.read_text(errors="replace")):
+        return "library"
     return status
 
 
-def count(folder, scan_file, worker=False):
+def count(folder, scan_file, program):
     """Calls of an undisturbed round: {"any": n, "alloc": n} of the program under test."""
-    daemon = Faulty(folder, worker)
+    daemon = Faulty(folder, program)
     try:
         assert _torture(daemon, scan_file) == 0, daemon.log_tail()
-        name = "xptycho-worker" if worker else "xptychod"
         lines = [line.split() for line in daemon.counts.read_text().splitlines()]
-        return {key: max(int(v) for line in lines if line[0] == name for k, _, v in [part.partition("=") for part in line[2:]] if k == key)
+        return {key: max(int(v) for line in lines if line[0] == program for k, _, v in [part.partition("=") for part in line[2:]] if k == key)
                 for key in ("any", "alloc")}
     finally:
         daemon.clean_up()
