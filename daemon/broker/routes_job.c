@@ -195,7 +195,7 @@ void xpd_get_job(xpd_request *r)
     if (r->job->end_due && !r->job->dirty && !r->b->stopping)
         xpd_wait_open(r, r->job, COMMIT_S, show);
     else if (wait_s == 0 || !is_current(r, r->job) || xpd_state_terminal(r->job->state) ||
-        r->b->stopping)
+             r->b->stopping)
         show(r, r->job);
     else if (!xpd_streams_admit(r->b, r->caller.uid, r->job, &err))
         xpd_reply_error(r, &err);

@@ -3,9 +3,10 @@
  * The file is written under a name of its own in the target folder and synced; a rename that
  * refuses to replace anything (or, where the file system has none, a hard link) then gives it its
  * name, and the folder is synced.  A lock on the file tells that its writer lives; what a writer
- * left who was killed is removed by the next one of the same name.  Room on the disk is taken before the first byte: HDF5 1.10.8
- * does not get over a flush that fails (it crashes in its own clean-up at exit, which is therefore
- * switched off).  What still goes wrong is reported with the system's words.
+ * left who was killed is removed by the next one of the same name.  Room on the disk is taken
+ * before the first byte: HDF5 1.10.8 does not get over a flush that fails (it crashes in its own
+ * clean-up at exit, which is therefore switched off).  What still goes wrong is reported with the
+ * system's words.
  *
  * Calls to HDF5 remember the first failure and do nothing after it, so that what writes a file
  * reads as a list of what is in it. */
@@ -251,7 +252,8 @@ xpe_status xpe_file_create(xpe_file *f, const char *path, const xpe_folder *wher
     H5Pset_libver_bounds(fapl, H5F_LIBVER_EARLIEST, H5F_LIBVER_V18);
     H5Pset_fclose_degree(fapl, H5F_CLOSE_STRONG);
     H5Pset_file_locking(fapl, false, true); /* nobody else knows the name */
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* each thread has its own, where HDF5 knows of threads */
+    H5Eset_auto2(H5E_DEFAULT, NULL,
+                 NULL); /* each thread has its own, where HDF5 knows of threads */
     H5Eclear2(H5E_DEFAULT);
     f->id = H5Fcreate(f->temporary, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
     if (f->id < 0)

@@ -12,7 +12,7 @@ typedef struct xpe_file {
     char folder[4096];
     int folder_fd;
     char temporary[320], target[320]; /* both beneath folder_fd, whatever `path` leads to by now */
-    int lock_fd; /* holds a lock on `temporary`: its writer lives */
+    int lock_fd;                      /* holds a lock on `temporary`: its writer lives */
     hid_t id;
     bool overwrite;
     bool failed; /* a call went wrong; `reason` says which and why */
