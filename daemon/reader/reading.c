@@ -17,6 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The sum of a frame, of up to 16384 x 16384 pixels, stays within float32. */
+#define COUNTS_MAX 1e30
+
 typedef struct work {
     xpd_reading *r;
     xpe_scan_file *file;
@@ -98,6 +101,12 @@ static xpe_status judge_pixels(const work *w, const xpe_pixel_stats *s, xpe_erro
                         "scan.path '%.150s': %lld of %lld pixels are masked (NaN, negative, "
                         "largest value of the type or saturated), more than half",
                         w->r->job->scan.path, (long long)masked, (long long)s->pixels);
+    if (s->max > COUNTS_MAX)
+        return xpe_fail(err, XPE_INVALID, "/scan/path",
+                        "scan.path '%.150s': the largest count is %.3g; at most %.0g can be used in "
+                        "single precision, so divide the frames by a constant, or set "
+                        "scan.saturation where these pixels are bad",
+                        w->r->job->scan.path, s->max, COUNTS_MAX);
     return XPE_OK;
 }
 

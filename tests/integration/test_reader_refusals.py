@@ -164,6 +164,17 @@ def test_frames_of_which_next_to_nothing_was_written(scan, tmp_path):
     refused(path, "8.389e+06 MiB", "2 MiB", kinds=("probe", "read"))
 
 
+@pytest.mark.parametrize("dtype, value", [("f4", 1e36), ("f8", 1e300)])
+def test_counts_beyond_single_precision_are_refused_with_the_number(scan, tmp_path, dtype, value):
+    frames = scan.frames.astype(dtype)
+    frames[3, 4, 5] = value
+    path = scan.write(tmp_path / "a.h5", frames=frames)
+    refused(path, "the largest count is 1e+", "1e+30", "scan.saturation", kinds=("read",))
+    frames[3, 4, 5] = 9e29
+    assert read(scan.write(tmp_path / "b.h5", frames=frames)).kind == "scan"
+    assert read({"scan": {"path": path, "saturation": 1e6}}).kind == "scan"
+
+
 def test_what_pixels_hold_is_counted(scan, tmp_path):
     frames = scan.frames.astype(np.int32)
     frames[3] = 0
