@@ -11,12 +11,14 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define RING (256 * 1024)
 #define BLOCK 65536
 #define OPEN_MS 10000
 #define STALL_MS 60000
+#define GLANCE_S 5
 #define STACK (128 * 1024)
 
 typedef struct xpd_downloads downloads;
@@ -63,12 +65,10 @@ static void tell(int wake)
     (void)n; /* it is full: then the loop is told already */
 }
 
-static bool is_the_one(const xpd_download *d, int fd)
+static bool is_the_one(const struct stat *st, int64_t inode, int64_t bytes, int64_t mtime_ns)
 {
-    struct stat st;
-    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (int64_t)st.st_ino == d->inode &&
-           (int64_t)st.st_size == d->bytes &&
-           (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == d->mtime_ns;
+    return S_ISREG(st->st_mode) && (int64_t)st->st_ino == inode && (int64_t)st->st_size == bytes &&
+           (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec == mtime_ns;
 }
 
 /* Reads ahead until all is read or nobody wants it; the lock is held but while it reads. */
@@ -111,7 +111,8 @@ static void *serve(void *context)
     xpd_download *d = context;
     int wake = d->wake;
     int fd = open(d->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* may hang */
-    bool good = fd >= 0 && is_the_one(d, fd);
+    struct stat st;
+    bool good = fd >= 0 && fstat(fd, &st) == 0 && is_the_one(&st, d->inode, d->bytes, d->mtime_ns);
 
     pthread_mutex_lock(&d->lock);
     if (d->state == OPENING)
@@ -131,7 +132,7 @@ static void *serve(void *context)
     return NULL;
 }
 
-static bool start_thread(xpd_download *d)
+static bool start_thread(void *(*run)(void *), void *context)
 {
     pthread_attr_t attributes;
     pthread_t thread;
@@ -143,7 +144,7 @@ static bool start_thread(xpd_download *d)
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&all); /* signals are the loop's */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&thread, &attributes, serve, d);
+    int code = pthread_create(&thread, &attributes, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return code == 0;
@@ -292,7 +293,7 @@ static xpd_download *create(downloads *all, xpd_request *r, const json_t *result
     d->connection = r->connection;
     d->uid = r->caller.uid;
     d->patience = (xpd_timer){.fire = too_late, .context = d};
-    if (d->path && d->ring && start_thread(d))
+    if (d->path && d->ring && start_thread(serve, d))
         return d;
     unlink_and_free(d);
     return NULL;
@@ -380,6 +381,90 @@ struct MHD_Response *xpd_download_response(xpd_download *d, int64_t first, int64
 int64_t xpd_download_size(const xpd_download *d)
 {
     return d->bytes;
+}
+
+/* ------------------------------------------------------------------------------------ one look */
+
+typedef struct glance {
+    pthread_mutex_t lock;
+    pthread_cond_t seen;
+    int users; /* the thread and who waits: the last frees it */
+    bool over, there;
+    char *path;
+    int64_t inode, bytes, mtime_ns;
+} glance;
+
+static void glance_leave(glance *g)
+{
+    bool last = --g->users == 0;
+    pthread_mutex_unlock(&g->lock);
+    if (!last)
+        return;
+    pthread_cond_destroy(&g->seen);
+    pthread_mutex_destroy(&g->lock);
+    free(g->path);
+    free(g);
+}
+
+static void *glance_at(void *context)
+{
+    glance *g = context;
+    struct stat st;
+    bool there = lstat(g->path, &st) == 0 && /* may hang */
+                 is_the_one(&st, g->inode, g->bytes, g->mtime_ns);
+
+    pthread_mutex_lock(&g->lock);
+    g->there = there;
+    g->over = true;
+    pthread_cond_signal(&g->seen);
+    glance_leave(g);
+    return NULL;
+}
+
+static glance *glance_create(const json_t *result)
+{
+    const char *path = json_string_value(json_object_get(result, "path"));
+    glance *g = path ? calloc(1, sizeof *g) : NULL;
+    pthread_condattr_t clock;
+
+    if (!g || !(g->path = strdup(path))) {
+        free(g);
+        return NULL;
+    }
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&g->seen, &clock);
+    pthread_condattr_destroy(&clock);
+    g->users = 2;
+    g->inode = json_integer_value(json_object_get(result, "inode"));
+    g->bytes = json_integer_value(json_object_get(result, "bytes"));
+    g->mtime_ns = json_integer_value(json_object_get(result, "mtime_ns"));
+    return g;
+}
+
+bool xpd_result_is_there(const json_t *result)
+{
+    glance *g = glance_create(result);
+    struct timespec until;
+    int code = 0;
+
+    if (!g)
+        return false;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += GLANCE_S;
+    bool started = start_thread(glance_at, g);
+    pthread_mutex_lock(&g->lock);
+    if (!started)
+        g->users--;
+    while (started && !g->over && code == 0)
+        code = pthread_cond_timedwait(&g->seen, &g->lock, &until);
+    bool there = g->over && g->there;
+    if (started && !g->over)
+        xpd_log(XPD_LOG_WARNING, NULL, "the file system of '%s' has not answered for %d s", g->path,
+                GLANCE_S);
+    glance_leave(g);
+    return there;
 }
 
 /* ------------------------------------------------------------------------------------- the end */

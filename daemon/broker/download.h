@@ -28,6 +28,10 @@ struct MHD_Response *xpd_download_response(xpd_download *d, int64_t first, int64
 void xpd_download_drop(xpd_download *d);
 int64_t xpd_download_size(const xpd_download *d);
 
+/* Whether the file of the result document is the one that was written.  Waits for the answer, but no
+ * longer than 5 s: no answer is no. */
+bool xpd_result_is_there(const json_t *result);
+
 void xpd_downloads_tick(xpd_broker *b); /* ends those that got nothing for too long */
 bool xpd_downloads_none(const xpd_broker *b);
 void xpd_downloads_close(xpd_broker *b); /* only when there are none */

@@ -5,6 +5,7 @@
 
 #include "ballast.h"
 #include "dispatch.h"
+#include "download.h"
 #include "log.h"
 #include "lost.h"
 #include "stream.h"
@@ -542,20 +543,13 @@ static bool take_row(void *context, xpd_row *row)
 json_t *xpd_job_finished_result(const xpd_broker *b, const xpd_job *job)
 {
     char path[PATH_MAX];
-    struct stat st;
     json_t *result = NULL;
 
     xpd_job_path(path, sizeof path, b, job->id, "done.json");
     json_t *done = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     const char *said = json_string_value(json_object_get(done, "state"));
     json_t *found = json_object_get(done, "result");
-    const char *file = json_string_value(json_object_get(found, "path"));
-    if (said && strcmp(said, "succeeded") == 0 && file && lstat(file, &st) == 0 &&
-        S_ISREG(st.st_mode) &&
-        (json_int_t)st.st_ino == json_integer_value(json_object_get(found, "inode")) &&
-        (json_int_t)st.st_size == json_integer_value(json_object_get(found, "bytes")) &&
-        (json_int_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec ==
-            json_integer_value(json_object_get(found, "mtime_ns")))
+    if (said && strcmp(said, "succeeded") == 0 && xpd_result_is_there(found))
         result = json_incref(found);
     json_decref(done);
     return result;
