@@ -19,7 +19,7 @@ def test_a_call_that_fails_crashes_nothing_and_loses_nothing(tmp_path, scan_file
     calls = torture.count(tmp_path / "count", scan_file, program)
     chance = random.Random(6)
     for kind, error in (("any", "EIO"), ("alloc", "ENOMEM")):
-        assert calls[kind] > 50
+        assert calls[kind] > 20
         for k in range(ROUNDS):
             n = chance.randint(1 + calls[kind] * k // ROUNDS, calls[kind] * (k + 1) // ROUNDS)
             torture.torture(tmp_path / f"{kind}{n}", scan_file, f"{kind}:{n}:{error}:in={program}", program)
