@@ -432,7 +432,8 @@ static void sentence(char *out, size_t size, const xpd_broker *b, const xpd_job 
         break;
     case XPD_PENDING_WORKER:
         if (one_is_kept(b, job))
-            snprintf(out, size, "a device set that is not kept for live jobs; none has its devices");
+            snprintf(out, size,
+                     "a device set that is not kept for live jobs; none has its devices");
         else
             xpd_assign_missing(out, size, b, job);
         break;

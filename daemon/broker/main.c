@@ -457,6 +457,7 @@ static void finish(service *s)
     xpd_queue_release(&b->queue);
     xpd_queue_release(&b->held);
     xpd_history_release(&b->history);
+    xpd_owners_release(&b->owners);
     xpd_table_release(&b->jobs);
     for (int i = 0; i < XPD_FEED_RING; i++)
         free(b->feed[i].line);
