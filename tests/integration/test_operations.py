@@ -222,7 +222,7 @@ def test_the_log_says_what_the_manual_explains():
              "the worker did not stop the job within ", "it is replaced", "program ", "neither ", "it is started again in ",
              "another xptychod (pid ", "the event loop was busy for ", "event log '", "cannot be written",
              "configuration and tokens are read again", "reload refused, all stays as it was: ", "draining: no new work is taken; ",
-             "new work is taken again", "clients that do not read are left behind", "the state cannot be trusted any more; stopping, ", "the change is kept in memory and tried again", "shutdown"]
+             "new work is taken again", "clients that do not read are left behind", "the state cannot be trusted any more; stopping, ", "changes of jobs are kept in memory and tried again", "shutdown"]
     sources = "".join(path.read_text() for folder in ("daemon/broker", "protocol") for path in (ROOT / folder).glob("*.c"))
     sources = re.sub(r'"\s*\n\s*"', "", sources)
     assert [line for line in lines if line not in MANUAL] == []
