@@ -1,6 +1,8 @@
 """Fixtures of the integration tests: a private daemon, a scan, and the log's tail when a test fails."""
 
+import os
 import pathlib
+import re
 import sys
 
 import pytest
@@ -18,6 +20,10 @@ except ImportError:  # without python3-jsonschema the answers are not judged; te
 xptychod.Api.contract = contract
 
 DATA = TESTS / "data"
+
+# Real GPUs are hidden: what a test does not say runs on the CPU, as on a machine that has none.
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+NO_GPU = re.compile("built without CUDA|no NVIDIA driver|has no CUDA device")
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -16,6 +16,7 @@ import pytest
 import xptychod
 
 WORKER = "xptycho-worker-cuda-emu"
+ALL = "0,1,2,3"
 pytestmark = pytest.mark.skipif(
     not (pathlib.Path(os.environ.get("XPTYCHOD_BIN", "/")) / WORKER).exists(), reason=f"{WORKER} is not built")
 
@@ -62,7 +63,7 @@ def make(tmp_path_factory):
 
     def start(*arguments, gpus=4, program=WORKER, folder=None, **environment):
         daemon = xptychod.Daemon(folder or tmp_path_factory.mktemp("cuda"), "--cuda-worker-program", xptychod.program(program), *arguments)
-        daemon.environment = {"XPE_EMU_DEVICES": str(gpus), "XPE_EMU_MIB": "512", "XPE_EMU_SEED": "1", **environment}
+        daemon.environment = {"CUDA_VISIBLE_DEVICES": ALL, "XPE_EMU_DEVICES": str(gpus), "XPE_EMU_MIB": "512", "XPE_EMU_SEED": "1", **environment}
         started.append(daemon)
         daemon.start()
         return daemon
@@ -228,7 +229,7 @@ def test_a_job_that_ran_on_a_gpu_does_not_go_on_on_the_cpu(make, scan_file):
     pending = api.show(job["id"])["pending"]
     assert pending["reason"] == "no-worker" and "cuda:0" in pending["detail"] and "no CUDA device" in pending["detail"], pending
     daemon.stop()
-    del daemon.environment["CUDA_VISIBLE_DEVICES"]
+    daemon.environment["CUDA_VISIBLE_DEVICES"] = ALL
     daemon.start()
     done = daemon.api.finish(job["id"])
     assert done["state"] == "succeeded" and done["result"]["devices"] == ["cuda:0"]
@@ -297,11 +298,11 @@ def installed(tmp_path_factory):
     return folder / "xptycho"
 
 
-def run_job(installed, job, folder, visible=None, stdin=False):
+def run_job(installed, job, folder, visible=ALL, stdin=False):
     """(names of the devices used, stderr)"""
     text = json.dumps({**job, "output": {"path": str(folder / "out.h5"), "overwrite": True}})
     (folder / "job.json").write_text(text)
-    environment = {**os.environ, "XPE_EMU_DEVICES": "3", "XPE_EMU_MIB": "256", **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})}
+    environment = {**os.environ, "XPE_EMU_DEVICES": "3", "XPE_EMU_MIB": "256", "CUDA_VISIBLE_DEVICES": visible}
     done = subprocess.run([installed, "run", "--json", "-" if stdin else folder / "job.json"], input=text if stdin else None,
                           stdin=None if stdin else subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=120, check=False)
     end = json.loads(done.stdout.splitlines()[-1])
@@ -321,15 +322,13 @@ def test_run_takes_the_gpus_that_it_is_shown_else_the_cpu(installed, scan_file, 
 def test_run_says_on_what(installed, scan_file, tmp_path):
     (tmp_path / "job.json").write_text(json.dumps({**job_of(scan_file, 2), "output": {"path": str(tmp_path / "out.h5")}}))
     done = subprocess.run([installed, "run", tmp_path / "job.json"], capture_output=True, text=True, check=False,
-                          env={**os.environ, "XPE_EMU_DEVICES": "1"})
+                          env={**os.environ, "CUDA_VISIBLE_DEVICES": ALL, "XPE_EMU_DEVICES": "1"})
     assert done.returncode == 0 and "devices: 1 x 'cuda:0' (cuda (emulated)" in done.stderr, done
 
 
 @pytest.mark.skipif(not (pathlib.Path(os.environ.get("XPTYCHOD_BIN", "/")) / "xptycho-worker-cuda").exists(), reason="built without CUDA")
 def test_the_real_worker_says_why_there_is_no_gpu(make, scan_file):
-    if subprocess.run([xptychod.program("xptycho-worker-cuda"), "devices"], capture_output=True, check=False).returncode == 0:
-        pytest.skip("this machine has a GPU")
-    daemon = make(program="xptycho-worker-cuda")
+    daemon = make(program="xptycho-worker-cuda", CUDA_VISIBLE_DEVICES="")  # a GPU would be hidden
     done = daemon.api.finish(daemon.api.submit(job_of(scan_file))["id"])
     assert done["result"]["devices"] == ["cpu"]
     absent = gpus_of(daemon.api)["cuda"]["absent"]
