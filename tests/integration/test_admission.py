@@ -145,7 +145,7 @@ def gpus(machine):
     """Two emulated GPUs that have as much memory as is told."""
     if not (pathlib.Path(os.environ["XPTYCHOD_BIN"]) / "xptycho-worker-cuda-emu").exists():
         pytest.skip("xptycho-worker-cuda-emu is not built")
-    one = machine(option="--cuda-worker-program", XP_MEMORY_PROGRAM="xptycho-worker-cuda-emu", XPE_EMU_DEVICES="2", XPE_EMU_MIB="128")
+    one = machine(option="--cuda-worker-program", XP_MEMORY_PROGRAM="xptycho-worker-cuda-emu", CUDA_VISIBLE_DEVICES="0,1", XPE_EMU_DEVICES="2", XPE_EMU_MIB="128")
     one.tell = lambda total, *free: [one.say(total=total, free=f, device=f"cuda:{i}") for i, f in enumerate(free)]
     one.heard = lambda *free: xptychod.wait_until(lambda: one.daemon.api.get("/v1/limits") and list(free) == [
         d["bytes_free"] for d in one.daemon.api.get("/v1/devices").json()["devices"] if d["name"].startswith("cuda:")], "the GPUs' memory")
