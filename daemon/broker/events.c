@@ -114,13 +114,21 @@ static const char *line_at(xpd_events *e, int64_t offset, size_t *length)
     return NULL;
 }
 
-static bool is_end(const char *text, size_t length)
+/* false when memory is exhausted: an end that is not seen would be written a second time. */
+static bool look_for_end(xpd_events *e, const char *text, size_t length)
 {
-    json_t *event = json_loadb(text, length, 0, NULL);
+    json_error_t error;
+
+    e->ended = false;
+    if (!memmem(text, length, "\"end\"", 5))
+        return true;
+    json_t *event = json_loadb(text, length, 0, &error);
+    if (!event && (!error.text[0] || json_error_code(&error) == json_error_out_of_memory))
+        return false; /* jansson has no words for most of its own lack of memory */
     const char *type = json_string_value(json_object_get(event, "type"));
-    bool end = type && strcmp(type, "end") == 0;
+    e->ended = type && strcmp(type, "end") == 0;
     json_decref(event);
-    return end;
+    return true;
 }
 
 /* Walks the whole file once: counts, indexes, finds where the complete lines end. */
@@ -133,10 +141,9 @@ static bool scan(xpd_events *e)
     while ((text = line_at(e, e->size, &length))) {
         int64_t seq = line_seq(text, length);
         if (seq > e->last && seq - e->last <= GAP_MAX) {
-            if (!index_add(e, seq, e->size))
+            if (!index_add(e, seq, e->size) || !look_for_end(e, text, length))
                 return false;
             e->last = seq;
-            e->ended = memmem(text, length, "\"end\"", 5) && is_end(text, length);
         }
         e->size += (int64_t)length;
     }
