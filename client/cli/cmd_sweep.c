@@ -256,6 +256,18 @@ static bool no_event(void *user, const json_t *event)
     return true;
 }
 
+/* The table says that a job did not succeed; this says why.  Of Slurm's also where to read on. */
+static void tell_failure(const row *r, const json_t *end, const char *folder)
+{
+    const char *path = cli_member(json_object_get(r->doc, "scan"), "path");
+    const char *detail = cli_member(end, "detail");
+
+    if (strcmp(r->state, "succeeded") == 0)
+        return;
+    cli_warn("scan '%s': %s%s%s%s%s%s", path, r->state, *detail ? ": " : "", detail,
+             folder ? "; see '" : "", folder ? folder : "", folder ? "/log.txt'" : "");
+}
+
 static int wait_row(const sweep *s, xpc_client *client, row *r)
 {
     xpc_follow_options options = {.tick = keep_on, .event = no_event};
@@ -268,6 +280,7 @@ static int wait_row(const sweep *s, xpc_client *client, row *r)
     (void)snprintf(r->state, sizeof(r->state), "%s", cli_member(end, "state"));
     take_error(r, json_object_get(end, "result"));
     code = cli_exit_of_state(cli_member(end, "state"), cli_member(end, "reason"));
+    tell_failure(r, end, NULL);
     json_decref(end);
     return code;
 }
@@ -331,6 +344,8 @@ static int wait_slurm(sweep *s, const slurm_batch *batch, const char *id)
         (void)snprintf(s->rows[i].state, sizeof(s->rows[i].state), "%s",
                        tasks[i].exit < 0 ? tasks[i].state : state_of(tasks[i].exit));
         take_error(&s->rows[i], json_object_get(end, "result"));
+        if (!interrupted)
+            tell_failure(&s->rows[i], end, tasks[i].folder);
         json_decref(end);
     }
     free(tasks);

@@ -307,6 +307,76 @@ def test_real_slurm_goes_on_with_the_same_bits_after_usr1_and_requeue(real, slow
     assert data_of(tmp_path / "cut" / "result.h5") == data_of(tmp_path / "whole" / "result.h5")
 
 
+def goes_on_as_if_nothing_had_been(real, tmp_path, slow_scan_file, interrupt):
+    """The same bits and one end, although interrupt(job id) took the job from its node in the middle."""
+    few = ("-n", "300", "-t", "1", "--checkpoint-every-s", "0.2")
+    submit_real(real, tmp_path, "--folder", "whole", "--wait", *few, slow_scan_file)
+    job_id = submit_real(real, tmp_path, "--folder", "cut", *few, slow_scan_file)
+    checkpoints = tmp_path / "cut" / "checkpoint"
+    xptychod.wait_until(lambda: checkpoints.is_dir() and any(checkpoints.glob("checkpoint.[01]")), "a checkpoint was written")
+    interrupt(job_id)
+    xptychod.wait_until(lambda: "attempt 2" in (tmp_path / "cut" / "log.txt").read_text(), "the second attempt", 90)
+    answer = xptychod.run("xptycho", "watch", str(tmp_path / "cut"), "--json", env=real.env)
+    assert answer.returncode == 0, answer.stderr + (tmp_path / "cut" / "log.txt").read_text() + real.logs()
+    seen = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert [e["type"] for e in seen].count("resumed") == 1 and [e["type"] for e in seen].count("end") == 1
+    assert data_of(tmp_path / "cut" / "result.h5") == data_of(tmp_path / "whole" / "result.h5")
+
+
+def start_again(real, job_id, when="now"):
+    """Slurm waits some minutes before a second attempt, unless it is told."""
+    xptychod.wait_until(lambda: real.state(job_id) == "PENDING", "Slurm has it in its queue", 60)
+    real.call("scontrol", "update", f"JobId={job_id}", f"StartTime={when}")
+
+
+def test_real_slurm_preempts_a_job_that_goes_on_later(real, slow_scan_file, scan_file, tmp_path):
+    def preempt(job_id):
+        submit_real(real, tmp_path, "--folder", "urgent", "--partition", "urgent", "--sbatch-arg=--exclusive", "-n", "3", scan_file)
+        start_again(real, job_id)
+        xptychod.wait_until((tmp_path / "urgent" / "result.h5").exists, "the urgent job ran")
+
+    goes_on_as_if_nothing_had_been(real, tmp_path, slow_scan_file, preempt)
+
+
+def test_real_slurm_loses_the_node_of_a_job(real, slow_scan_file, tmp_path):
+    def lose(job_id):
+        real.lose_node()
+        xptychod.wait_until(lambda: real.state(job_id) == "PENDING", "Slurm noticed and queued the job again", 60)
+        real.back()
+        start_again(real, job_id, "now+15")  # not before the node was told to end the attempt that it lost
+
+    goes_on_as_if_nothing_had_been(real, tmp_path, slow_scan_file, lose)
+
+
+def test_a_job_sees_the_gpus_that_slurm_gave_it(real, slow_scan_file, tmp_path):
+    """Nothing on the way to the worker touches CUDA_VISIBLE_DEVICES; that it is honoured is the worker's test."""
+    job_id = submit_real(real, tmp_path, "--folder", "f", "--gres", "gpu:1", "-n", "100000", slow_scan_file)
+
+    def given():
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                environ = dict(e.partition("=")[::2] for e in (entry / "environ").read_text(errors="replace").split("\0"))
+                if environ.get("SLURM_JOB_ID") == job_id and b"xptycho-worker" in (entry / "cmdline").read_bytes().split(b"\0")[0]:
+                    return environ
+            except OSError:
+                continue
+        return None
+
+    environ = xptychod.wait_until(given, "the worker runs")
+    real.call("scancel", job_id)
+    assert environ.get("CUDA_VISIBLE_DEVICES") in ("0", "1"), environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def test_real_slurm_runs_an_array_of_which_one_fails(real, scan_file, tmp_path):
+    template = job_file(tmp_path / "t.json", "/x", iterations=3)
+    answer = xptychod.run("xptycho", "sweep", template, scan_file, tmp_path / "gone.h5", scan_file, "--slurm", "--folder", "s", "--wait",
+                          cwd=tmp_path, env=real.env)
+    assert answer.returncode == REFUSED, (answer.stdout, answer.stderr)
+    rows = [line.split() for line in answer.stdout.splitlines()[-3:]]
+    assert [row[2] for row in rows] == ["succeeded", "refused", "succeeded"], answer.stdout
+    assert "gone.h5" in answer.stderr, "and why"
+
+
 def test_real_slurm_tells_a_cancelled_job(real, slow_scan_file, tmp_path):
     job_id = submit_real(real, tmp_path, "--folder", "f", "-n", "100000", slow_scan_file)
     watch = subprocess.Popen([xptychod.program("xptycho"), "watch", f"{tmp_path}/f", "--json"], env=real.env,

@@ -49,7 +49,7 @@ def main():
         try:
             daemon.start()
             reasons = hostile_run.through_the_service(
-                daemon, paths, {"scan": {"path": slow_scan}, "recon": {"iterations": 1000000}, "devices": {"cpu_threads": 1}})
+                daemon, paths, {"scan": {"path": slow_scan}, "recon": {"iterations": 100000}, "devices": {"cpu_threads": 1}})
             daemon.stop()
         finally:
             print(daemon.log_tail(3))

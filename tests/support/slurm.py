@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import time
 
@@ -97,7 +98,7 @@ class Slurm:
         self.conf = self.folder / "slurm.conf"
         self.env = {**os.environ, "SLURM_CONF": str(self.conf), "PATH": f"/usr/sbin:{os.environ['PATH']}"}
 
-    def write(self):
+    def write(self, gpus):
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
@@ -130,17 +131,26 @@ SlurmctldPidFile={self.folder}/slurmctld.pid
 SlurmdPidFile={self.folder}/slurmd.pid
 SlurmctldLogFile={self.folder}/slurmctld.log
 SlurmdLogFile={self.folder}/slurmd.log
-NodeName={self.host} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} State=UNKNOWN
-PartitionName=one Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+SlurmdTimeout=5
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+{"GresTypes=gpu" if gpus else ""}
+NodeName={self.host} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} {f"Gres=gpu:{gpus}" if gpus else ""} State=UNKNOWN
+PartitionName=one Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=2
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF
 """)
+        (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-{gpus - 1}]\n" if gpus else "")
+        # GPUs of the one kind that Slurm needs: device files that are there
+        for i in range(gpus):
+            os.mknod(self.folder / f"gpu{i}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
 
     def spawn(self, *command):
         with open(self.folder / f"{command[0]}.out", "ab") as out:
             self.processes.append(subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                                                    start_new_session=True))
 
-    def start(self):
-        self.write()
+    def start(self, gpus=2):
+        self.write(gpus)
         files = [f"--{name}={self.folder}/munge.{name.split('-')[0]}" for name in ("pid-file", "log-file", "seed-file")]
         self.spawn("munged", "--foreground", "--force", f"--key-file={self.folder}/munge.key",
                    f"--socket={self.folder}/munge.sock", *files)
@@ -149,6 +159,25 @@ PartitionName=one Nodes=ALL Default=YES MaxTime=INFINITE State=UP
         self.spawn("slurmd", "-D", "-N", self.host, "-f", str(self.conf))
         xptychod.wait_until(lambda: "idle" in self.call("sinfo", "--noheader", "--format=%t"), "the node is idle", 20)
         return self
+
+    def lose_node(self):
+        """The node goes at once, with everything that ran on it; back() brings it up again."""
+        slurmd = self.processes.pop()
+        slurmd.kill()
+        slurmd.wait()
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                environ = (entry / "environ").read_bytes()
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            mine = f"SLURM_CONF={self.conf}".encode() in environ.split(b"\0")
+            if entry.name.isdigit() and mine and (b"slurmstepd" in command or b"SLURM_JOB_ID=" in environ):
+                os.kill(int(entry.name), signal.SIGKILL)
+
+    def back(self):
+        self.spawn("slurmd", "-D", "-N", self.host, "-f", str(self.conf))
+        xptychod.wait_until(lambda: "idle" in self.call("sinfo", "--noheader", "--format=%t"), "the node is idle again", 60)
 
     def call(self, *command):
         done = subprocess.run(command, env=self.env, capture_output=True, text=True, check=False, timeout=30)
