@@ -44,8 +44,8 @@ int cli_exit_of_status(const xpc_error *err)
 int cli_exit_of_state(const char *state, const char *reason)
 {
     /* What a submission would have been refused for is refused when it shows later, too. */
-    static const char *const refusals[] = {"dataset",         "dataset-busy",     "dataset-changed",
-                                           "refused",         "no-device-memory", "output"};
+    static const char *const refusals[] = {"dataset", "dataset-busy",     "dataset-changed",
+                                           "refused", "no-device-memory", "output"};
     size_t i;
 
     if (strcmp(state, "succeeded") == 0)

@@ -102,11 +102,12 @@ static xpe_status judge_pixels(const work *w, const xpe_pixel_stats *s, xpe_erro
                         "largest value of the type or saturated), more than half",
                         w->r->job->scan.path, (long long)masked, (long long)s->pixels);
     if (s->max > COUNTS_MAX)
-        return xpe_fail(err, XPE_INVALID, "/scan/path",
-                        "scan.path '%.150s': the largest count is %.3g; at most %.0g can be used in "
-                        "single precision, so divide the frames by a constant, or set "
-                        "scan.saturation where these pixels are bad",
-                        w->r->job->scan.path, s->max, COUNTS_MAX);
+        return xpe_fail(
+            err, XPE_INVALID, "/scan/path",
+            "scan.path '%.150s': the largest count is %.3g; at most %.0g can be used in "
+            "single precision, so divide the frames by a constant, or set "
+            "scan.saturation where these pixels are bad",
+            w->r->job->scan.path, s->max, COUNTS_MAX);
     return XPE_OK;
 }
 
@@ -395,12 +396,12 @@ static json_t *describe(const work *w)
                                           (json_int_t)w->output.folder_device, "inode",
                                           (json_int_t)w->output.folder_inode));
         if (w->output.folder_inode)
-            json_object_set_new(
-                scan, "output_disk",
-                json_pack("{s:I, s:I, s:I, s:I}", "device", (json_int_t)w->output.folder_device,
-                          "inode", (json_int_t)w->output.folder_inode, "bytes_total",
-                          (json_int_t)w->output.disk_total, "bytes_free",
-                          (json_int_t)w->output.disk_free));
+            json_object_set_new(scan, "output_disk",
+                                json_pack("{s:I, s:I, s:I, s:I}", "device",
+                                          (json_int_t)w->output.folder_device, "inode",
+                                          (json_int_t)w->output.folder_inode, "bytes_total",
+                                          (json_int_t)w->output.disk_total, "bytes_free",
+                                          (json_int_t)w->output.disk_free));
         if (w->output.exists)
             json_object_set_new(scan, "replaces",
                                 json_pack("{s:I, s:I, s:I}", "inode", (json_int_t)w->output.inode,
