@@ -54,7 +54,8 @@ def main():
                 each = max(1, round(share / count / 2))  # of valid and of mutated ones each
                 codes.append(subprocess.run(
                     [program, "run", str(HERE.parents[1] / "protocol/openapi.json"), "--base-url", daemon.ready["http"],
-                     "--header", f"Authorization: Bearer {token}", "--checks", CHECKS, "--include-path-regex", "^/v1/",
+                     "--header", f"Authorization: Bearer {token}", "--checks", CHECKS,
+                     *(["--include-path-regex", "^/v1/"] if choice.startswith("--exclude") else []),  # two inclusions would add up
                      *(word for name in COSTLY for word in (choice, name)),
                      "--data-generation-method", "all", "--hypothesis-max-examples", str(each), "--experimental", "openapi-3.1",
                      "--hypothesis-suppress-health-check", "all", "--hypothesis-database", "none", "--request-timeout", "40000",
