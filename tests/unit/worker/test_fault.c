@@ -6,7 +6,8 @@
 static void every_status_has_a_known_reason(void **state)
 {
     static const char *const reasons[] = {
-        "", "cancelled", "diverged", "output", "no-device-memory", "refused", "internal"};
+        "",        "cancelled",    "diverged",        "output",  "no-device-memory",
+        "refused", "dataset-busy", "dataset-changed", "internal"};
 
     (void)state;
     for (int st = XPE_OK; st <= XPE_INTERNAL; st++) {
