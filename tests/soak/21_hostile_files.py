@@ -45,7 +45,7 @@ def main():
         for i, (mutant, data) in enumerate(hostile_files.mutants(seeds, through, seed=2)):
             paths.append(folder / "in" / f"m{i}-{mutant}.h5")
             paths[-1].write_bytes(data)
-        daemon = xptychod.Daemon(folder / "d", "--data-root", str(folder / "in"))
+        daemon = xptychod.Daemon(folder / "d", "--cpu-workers", "2", "--data-root", str(folder / "in"))
         try:
             daemon.start()
             reasons = hostile_run.through_the_service(
