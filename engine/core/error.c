@@ -5,9 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const status_names[] = {
-    "ok",       "invalid",   "no-memory", "no-device-memory", "no-device", "device-lost",
-    "diverged", "cancelled", "io",        "internal"};
+static const char *const status_names[] = {[XPE_OK] = "ok",
+                                           [XPE_INVALID] = "invalid",
+                                           [XPE_NO_MEMORY] = "no-memory",
+                                           [XPE_NO_DEVICE_MEMORY] = "no-device-memory",
+                                           [XPE_NO_DEVICE] = "no-device",
+                                           [XPE_DEVICE_LOST] = "device-lost",
+                                           [XPE_DIVERGED] = "diverged",
+                                           [XPE_CANCELLED] = "cancelled",
+                                           [XPE_BUSY] = "busy",
+                                           [XPE_CHANGED] = "changed",
+                                           [XPE_IO] = "io",
+                                           [XPE_INTERNAL] = "internal"};
 
 const char *xpe_status_name(xpe_status status)
 {

@@ -12,7 +12,7 @@ static void every_status_has_a_name_of_its_own(void **state)
 {
     static const char *const names[] = {"ok",        "invalid",     "no-memory", "no-device-memory",
                                         "no-device", "device-lost", "diverged",  "cancelled",
-                                        "io",        "internal"};
+                                        "busy",      "changed",     "io",        "internal"};
 
     (void)state;
     for (int i = 0; i <= XPE_INTERNAL; i++)
