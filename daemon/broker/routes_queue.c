@@ -103,7 +103,8 @@ void xpd_get_devices(xpd_request *r)
         const xpd_job *job = xpd_run_job(leader);
         for (int k = 0; k < w->devices.count; k++) {
             const xpe_device_info *d = &w->devices.items[k];
-            bool ours = job && xpd_caller_sees(&r->caller, job->uid) && xpd_run_uses(leader, d->name);
+            bool ours =
+                job && xpd_caller_sees(&r->caller, job->uid) && xpd_run_uses(leader, d->name);
             json_array_append_new(
                 list, json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:i, s:s?}", "name", d->name, "set",
                                 i, "model", d->model, "absent", d->absent, "bytes_total",
@@ -131,17 +132,18 @@ static json_t *or_null(int64_t most)
 static json_t *scheduling(const xpd_broker *b, uid_t uid)
 {
     json_t *run = json_object();
-    int live = 0;
+    int all = 0, live = 0;
 
     for (int i = 0; i < XPD_CLASSES; i++)
         json_object_set_new(run, xpd_class_name((xpd_class)i), or_null(b->config.max_run_s[i]));
-    for (int i = 0; i < b->worker_count; i++)
-        live += xpd_set_kept_for_live(b, i);
+    for (int i = 0; i < b->worker_count; i++) {
+        all += xpd_set_usable(b, i);
+        live += xpd_set_usable(b, i) && xpd_set_kept_for_live(b, i);
+    }
     return json_pack("{s:f, s:o, s:o, s:I, s:i, s:{s:i, s:i}}", "share",
                      xpd_weight_of(&b->config, uid), "max_run_s", run, "max_queue_s",
                      or_null(b->config.max_queue_s), "min_run_s", (json_int_t)b->config.min_run_s,
-                     "preemptions_max", XPD_YIELDS_MAX, "sets", "all", b->worker_count, "live",
-                     live);
+                     "preemptions_max", XPD_YIELDS_MAX, "sets", "all", all, "live", live);
 }
 
 static json_t *memory(const xpd_broker *b)

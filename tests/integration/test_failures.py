@@ -18,11 +18,14 @@ def job_of(path, **changes):
 
 @pytest.fixture(scope="module")
 def diverging_job(tmp_path_factory):
-    """Counts near the end of float32: the estimated probe grows until squares overflow, about twenty iterations in."""
+    """A faint probe makes the object so large that its squares overflow float32, in the third iteration."""
     folder = tmp_path_factory.mktemp("diverging")
     scan = scans.make()
-    path = scan.write(folder / "scan.h5", frames=(scan.frames / scan.frames.max() * 1e37).astype(np.float32))
-    return {"scan": {"path": path}, "recon": {"iterations": 50}}
+    brighter = 1e29 / scan.frames.max()
+    path = scan.write(folder / "scan.h5", frames=(scan.frames * brighter).astype(np.float32))
+    with h5py.File(path, "a") as f:
+        f["faint"] = (scan.probe * np.sqrt(brighter) * 3.3e-20).astype(np.complex64)
+    return {"scan": {"path": path}, "probe": {"path": path, "dataset": "/faint"}, "recon": {"iterations": 50}}
 
 
 def test_a_job_that_diverges_keeps_its_last_finite_result(shared_daemon, diverging_job):
@@ -32,7 +35,7 @@ def test_a_job_that_diverges_keeps_its_last_finite_result(shared_daemon, divergi
     done = api.show(job["id"])
     assert done["state"] == "failed" and done["reason"] == "diverged" and done["detail"], done
     finite = [e for e in events if e["type"] == "iter" and e["data_error"] is not None]
-    assert 5 < len(finite) < 50, "it goes wrong in the middle"
+    assert 1 <= len(finite) < 50, "it goes wrong on the way"
     assert done["result"]["partial"] is True
     with h5py.File(done["result"]["path"]) as f:
         assert np.isfinite(f["sample/object"][...].view(np.float32)).all()
