@@ -1,5 +1,5 @@
 /* See run.h. */
-#include "run.h"
+#include "run_own.h"
 
 #include "assign.h"
 #include "dispatch.h"
@@ -7,44 +7,15 @@
 #include "log.h"
 #include "memory.h"
 #include "output.h"
-#include "reader.h"
-#include "worker.h"
 
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DEATHS_MAX 2                  /* workers that a job may take with it */
 #define START_WAIT_MS 60000           /* for a worker that starts; then the job waits again */
 #define BUSY_FIRST_MS ((int64_t)1000) /* between looks at a scan that is being written */
 #define BUSY_MOST_MS ((int64_t)60000)
-#define RETRY_FIRST_MS                                                                             \
-    ((int64_t)2000) /* after a worker that had too little memory; doubled up to 16 times */
-
-typedef enum stop_cause { GO_ON, CANCELLED, DEADLINE, SHUTDOWN, YIELD } stop_cause;
-
-typedef struct xpd_run xpd_run;
-struct xpd_run {
-    xpd_broker *b;
-    xpd_worker *w;
-    xpd_job *job; /* reference */
-    xpp_job *decoded;
-    json_t *resolved;
-    xpd_choice choice;
-    xpd_reading *reading; /* not NULL: the reader is at work */
-    bool waiting;         /* for the worker, which starts; else that is at work */
-    xpp_ipc_message scan; /* owned meanwhile */
-    bool repeated;        /* an earlier attempt may have reported iterations */
-    bool resumed;         /* not the first attempt: its time says little */
-    stop_cause stop;
-    char by[64];
-    double limit_s;   /* the most that it may run; 0 = no limit */
-    bool class_limit; /* that is its class's */
-    xpd_timer deadline, grace, patience;
-    xpd_pace pace;
-};
 
 xpd_job *xpd_run_job(const xpd_worker *w)
 {
@@ -93,8 +64,7 @@ static void run_free(xpd_run *run)
     free(run);
 }
 
-/* The only way out of a run. */
-static void leave(xpd_run *run, xpd_state state, const char *reason, const char *detail)
+void xpd_run_leave(xpd_run *run, xpd_state state, const char *reason, const char *detail)
 {
     xpd_broker *b = run->b;
     xpd_job *job = run->job;
@@ -113,36 +83,37 @@ static void leave(xpd_run *run, xpd_state state, const char *reason, const char 
      * nest as deep as it is long */
 }
 
-static void leave_stopped(xpd_run *run)
+void xpd_run_leave_stopped(xpd_run *run)
 {
     char detail[256];
 
     switch (run->stop) {
-    case DEADLINE:
+    case XPD_STOP_DEADLINE:
         snprintf(detail, sizeof detail, "not finished %.12g s after its start%s%s%s", run->limit_s,
                  run->class_limit ? ", the most that a job of class " : "",
                  run->class_limit ? xpd_class_name(run->job->class) : "",
                  run->class_limit ? " may run here" : "");
-        leave(run, XPD_JOB_FAILED, "deadline", detail);
+        xpd_run_leave(run, XPD_JOB_FAILED, "deadline", detail);
         break;
-    case SHUTDOWN:
-        leave(run, XPD_JOB_QUEUED, "shutdown", "the service stopped while the job ran");
+    case XPD_STOP_SHUTDOWN:
+        xpd_run_leave(run, XPD_JOB_QUEUED, "shutdown", "the service stopped while the job ran");
         break;
-    case YIELD:
+    case XPD_STOP_YIELD:
         run->job->yielded++;
-        leave(run, XPD_JOB_QUEUED, "preempted", "it made room for a live job and goes on later");
+        xpd_run_leave(run, XPD_JOB_QUEUED, "preempted",
+                      "it made room for a live job and goes on later");
         break;
-    case CANCELLED:
-    case GO_ON:
+    case XPD_STOP_CANCEL:
+    case XPD_GO_ON:
         snprintf(detail, sizeof detail, "cancelled by %s", run->by);
-        leave(run, XPD_JOB_CANCELLED, "cancelled", detail);
+        xpd_run_leave(run, XPD_JOB_CANCELLED, "cancelled", detail);
         break;
     }
 }
 
 static void leave_error(xpd_run *run, xpd_error *err)
 {
-    leave(run, XPD_JOB_FAILED, xpd_reason_of_fault(err->fault), err->text);
+    xpd_run_leave(run, XPD_JOB_FAILED, xpd_reason_of_fault(err->fault), err->text);
     xpd_error_release(err);
 }
 
@@ -193,8 +164,8 @@ static bool admit(xpd_run *run, const xpp_ipc_message *scan, int positions, xpd_
 
     xpd_memory_room(run->b, run->decoded, scan->body, &room);
     xpd_output_note(run->job, scan->body);
-    return xpd_admit(&run->job->needs, &run->choice, xpd_workers_devices(run->b), &room, run->decoded,
-                     scan->body, scan->fds[positions], NULL, err);
+    return xpd_admit(&run->job->needs, &run->choice, xpd_workers_devices(run->b), &room,
+                     run->decoded, scan->body, scan->fds[positions], NULL, err);
 }
 
 /* The scan is being written: back to the queue, to look again in a while.  Half as often the longer
@@ -206,7 +177,7 @@ static bool waits_for_file(xpd_run *run, const json_t *problem)
     bool first = !run->repeated;
     int64_t now = xpd_now_ms(), waited;
 
-    if (xpd_fault_of_problem(problem) != XPP_FAULT_DATASET_BUSY || run->stop != GO_ON)
+    if (xpd_fault_of_problem(problem) != XPP_FAULT_DATASET_BUSY || run->stop != XPD_GO_ON)
         return false;
     if (job->busy_ms == 0)
         job->busy_ms = now;
@@ -216,7 +187,7 @@ static bool waits_for_file(xpd_run *run, const json_t *problem)
     job->retry_ms = now + (waited / 4 < BUSY_FIRST_MS  ? BUSY_FIRST_MS
                            : waited / 4 > BUSY_MOST_MS ? BUSY_MOST_MS
                                                        : waited / 4);
-    leave(run, XPD_JOB_QUEUED, "dataset-busy", detail ? detail : "");
+    xpd_run_leave(run, XPD_JOB_QUEUED, "dataset-busy", detail ? detail : "");
     if (first)
         job->started_ms = 0; /* nothing was done yet that could be repeated */
     return true;
@@ -243,16 +214,16 @@ static void hand_over(xpd_run *run, xpp_ipc_message *scan)
 
     xpd_choice_refresh(&run->choice, xpd_workers_devices(run->b)); /* as asked for at the start */
     if (positions < 0) {
-        leave(run, XPD_JOB_FAILED, "internal", "the reader gave no positions");
+        xpd_run_leave(run, XPD_JOB_FAILED, "internal", "the reader gave no positions");
     } else if (!xpd_output_allowed(run->b, run->job->uid, run->job, run->decoded->output_path,
                                    scan->body, &err) ||
                !admit(run, scan, positions, &err)) {
         leave_error(run, &err);
     } else if (!memory_now(run, !known, text, sizeof text)) {
-        leave(run, XPD_JOB_QUEUED, "memory", text);
+        xpd_run_leave(run, XPD_JOB_QUEUED, "memory", text);
     } else if (!send_start(run, scan)) {
         xpd_child_signal(&run->w->child, SIGKILL);
-        leave(run, XPD_JOB_QUEUED, "", "the worker did not take the job and is replaced");
+        xpd_run_leave(run, XPD_JOB_QUEUED, "", "the worker did not take the job and is replaced");
     } else {
         xpd_pace_start(&run->pace, xpd_now_ms());
     }
@@ -274,8 +245,8 @@ static void on_scan(void *context, xpp_ipc_message *scan, json_t *problem)
     }
     if (problem) {
         const char *detail = json_string_value(json_object_get(problem, "detail"));
-        leave(run, XPD_JOB_FAILED, xpd_reason_of_fault(xpd_fault_of_problem(problem)),
-              detail ? detail : "the reader refused the scan");
+        xpd_run_leave(run, XPD_JOB_FAILED, xpd_reason_of_fault(xpd_fault_of_problem(problem)),
+                      detail ? detail : "the reader refused the scan");
         json_decref(problem);
         return;
     }
@@ -304,15 +275,15 @@ void xpd_run_worker_ready(xpd_worker *w)
 
 static void worker_missing(void *context)
 {
-    leave(context, XPD_JOB_QUEUED, "", "the worker did not start in time");
+    xpd_run_leave(context, XPD_JOB_QUEUED, "", "the worker did not start in time");
 }
 
-static void stop_run(xpd_run *run, stop_cause why)
+static void stop_run(xpd_run *run, xpd_stop_cause why)
 {
-    if (run->stop == GO_ON)
+    if (run->stop == XPD_GO_ON)
         run->stop = why;
     if (run->reading || run->waiting) {
-        leave_stopped(run);
+        xpd_run_leave_stopped(run);
         return;
     }
     json_t *body = json_pack("{s:s}", "id", run->job->id);
@@ -326,8 +297,8 @@ static void too_long(void *context)
 {
     xpd_run *run = context;
 
-    run->stop = DEADLINE; /* also of one that is stopping for another reason */
-    stop_run(run, DEADLINE);
+    run->stop = XPD_STOP_DEADLINE; /* also of one that is stopping for another reason */
+    stop_run(run, XPD_STOP_DEADLINE);
 }
 
 /* The worker did not obey: a gentle signal, then the other one. */
@@ -407,231 +378,7 @@ void xpd_run_start(xpd_worker *w, xpd_job *job)
         xpd_timer_set(&b->loop, &run->deadline, (int64_t)(run->limit_s * 1000));
 }
 
-/* ------------------------------------------------------------------------------------ worker */
-
-static void announce_running(xpd_run *run)
-{
-    if (run->job->state != XPD_JOB_STARTING)
-        return;
-    bool cancelled = run->stop == CANCELLED;
-    char detail[sizeof run->job->detail];
-    snprintf(detail, sizeof detail, "%s", cancelled ? run->job->detail : "");
-    xpd_job_move(run->b, run->job, XPD_JOB_RUNNING, cancelled ? XPD_CANCELLING : "", detail);
-    if (run->repeated) {
-        json_t *body = json_pack("{s:i}", "from_iter", 0);
-        xpd_job_event(run->b, run->job, "resumed", body);
-        json_decref(body);
-        run->repeated = false;
-    }
-}
-
-static void take_iter(xpd_job *job, const json_t *event)
-{
-    const json_t *error = json_object_get(event, "data_error");
-    job->progress.known = true;
-    job->progress.stage = json_integer_value(json_object_get(event, "stage"));
-    job->progress.iter = json_integer_value(json_object_get(event, "iter"));
-    job->progress.modes = json_integer_value(json_object_get(event, "modes"));
-    if (json_is_number(error) || job->progress.iter <= 1)
-        job->progress.data_error = json_is_number(error) ? json_number_value(error) : NAN;
-}
-
-static bool ends_stage(const xpp_job *job, const xpd_progress *at)
-{
-    return at->stage < 0 || at->stage >= job->stage_count ||
-           at->iter >= job->stages[at->stage].iterations;
-}
-
-static bool take_event(xpd_run *run, json_t *event)
-{
-    static const char *const types[] = {"iter", "preview", "warning",
-                                        "log",  "resumed", "checkpoint"};
-    char type[16];
-    const char *said = json_string_value(json_object_get(event, "type"));
-
-    if (!said)
-        return false;
-    snprintf(type, sizeof type, "%s", said);
-    if (strcmp(type, "state") == 0) {
-        const char *state = json_string_value(json_object_get(event, "state"));
-        if (!state || strcmp(state, "running") != 0)
-            return false;
-        announce_running(run);
-        return true;
-    }
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (strcmp(type, types[i]) != 0)
-            continue;
-        if (i == 0) {
-            take_iter(run->job, event);
-            run->job->retries = 0;
-            run->b->metrics.iterations++;
-            xpd_pace_step(&run->pace, xpd_now_ms(), ends_stage(run->decoded, &run->job->progress));
-        } else if (strcmp(type, "checkpoint") == 0) {
-            xpd_pace_sign(&run->pace, xpd_now_ms());
-        }
-        if (strcmp(type, "resumed") ==
-            0) { /* from a checkpoint: the worker knows better from where */
-            run->repeated = false;
-            announce_running(run);
-        }
-        json_object_del(event, "type"); /* the broker writes these three */
-        json_object_del(event, "seq");
-        json_object_del(event, "t");
-        xpd_job_event(run->b, run->job, type, event);
-        return true;
-    }
-    return true; /* a type that this version does not know */
-}
-
-static bool is_ours(const xpd_worker *w, const json_t *body)
-{
-    const char *id = json_string_value(json_object_get(body, "id"));
-    return id && w->run && !w->run->reading && !w->run->waiting && strcmp(id, w->run->job->id) == 0;
-}
-
-bool xpd_run_events(xpd_worker *w, const json_t *body)
-{
-    const json_t *events = json_object_get(body, "events");
-
-    if (!json_is_array(events))
-        return false;
-    if (!is_ours(w, body))
-        return true; /* of a job that ended meanwhile */
-    for (size_t i = 0; i < json_array_size(events); i++) {
-        json_t *event = json_array_get(events, i);
-        if (!json_is_object(event) || !take_event(w->run, event))
-            return false;
-    }
-    return true;
-}
-
-static const char *known_reason(const char *reason)
-{
-    static const char *const reasons[] = {"cancelled", "deadline",    "diverged",
-                                          "dataset",   "output",      "no-device-memory",
-                                          "refused",   "worker-died", "internal"};
-    for (size_t i = 0; reason && i < sizeof reasons / sizeof *reasons; i++) {
-        if (strcmp(reasons[i], reason) == 0)
-            return reasons[i];
-    }
-    return "internal";
-}
-
-/* The worker found less memory than was there when the job was admitted: somebody else took it. The
- * job waits, where it ever fits; *body is its `done`. */
-static bool waits_for_memory(xpd_run *run, const json_t *body)
-{
-    const json_t *problem = json_object_get(body, "problem");
-    const char *reason = json_string_value(json_object_get(body, "reason")),
-               *detail = json_string_value(json_object_get(body, "detail"));
-    int64_t required = json_integer_value(json_object_get(problem, "required_bytes"));
-    const xpe_device_info *d =
-        xpd_devices_find(xpd_workers_devices(run->b), run->choice.names[0]);
-    xpd_job *job = run->job;
-    xpd_room room;
-
-    if (!reason || strcmp(reason, "no-device-memory") != 0 || run->stop != GO_ON || !d)
-        return false;
-    xpd_memory_room(run->b, run->decoded, NULL, &room);
-    if (required < 1 || required > xpd_room_of(&room, d))
-        return false;
-    if (required > job->needs.device)
-        job->needs.device = required; /* the worker knows what its libraries take */
-    int64_t wait_ms = RETRY_FIRST_MS << (job->retries < 4 ? job->retries : 4);
-    job->retries++;
-    job->retry_ms = xpd_now_ms() + wait_ms;
-    leave(run, XPD_JOB_QUEUED, "memory", detail ? detail : "");
-    return true;
-}
-
-/* The job's worker is lost, and the job is not done.  It is tried on another set where there is one:
- * it may be the device. */
-static void try_again(xpd_run *run, const char *what)
-{
-    char detail[256];
-
-    if (run->stop != GO_ON) {
-        leave_stopped(run);
-        return;
-    }
-    run->job->attempts++;
-    run->job->shunned |= run->w->group;
-    if (run->job->attempts >= DEATHS_MAX) {
-        snprintf(detail, sizeof detail, "%d workers died with this job; the last: %s", DEATHS_MAX,
-                 what);
-        leave(run, XPD_JOB_FAILED, "poison", detail);
-    } else {
-        leave(run, XPD_JOB_QUEUED, "worker-died", what);
-    }
-}
-
-/* Reported by the worker, which leaves. */
-static void device_lost(xpd_run *run, const char *device, const char *how)
-{
-    xpd_worker *w = run->w;
-
-    w->ready = false; /* before the job looks for another place */
-    try_again(run, how);
-    xpd_sets_lost(w, device, how);
-}
-
-void xpd_run_worker_died(xpd_worker *w, const char *how)
-{
-    xpd_run *run = w->run;
-    char what[256];
-
-    if (!run || run->reading || run->waiting)
-        return;
-    json_t *result = xpd_job_finished_result(run->b, run->job);
-    if (result) {
-        json_decref(run->job->result);
-        run->job->result = result;
-        announce_running(run); /* a short job: that event was lost with the worker */
-        leave(run, XPD_JOB_SUCCEEDED, "", "");
-        return;
-    }
-    snprintf(what, sizeof what, "the worker %s", how);
-    try_again(run, what);
-}
-
-bool xpd_run_done(xpd_worker *w, const json_t *body)
-{
-    const char *word = json_string_value(json_object_get(body, "state")),
-               *detail = json_string_value(json_object_get(body, "detail"));
-    json_t *result = json_object_get(body, "result");
-    xpd_state state;
-
-    if (!word || !xpd_state_find(&state, word) || !xpd_state_terminal(state))
-        return false;
-    if (!is_ours(w, body))
-        return true;
-    xpd_run *run = w->run;
-    const char *lost = json_string_value(json_object_get(body, "lost"));
-    if (lost) {
-        device_lost(run, lost, detail ? detail : "its device was lost");
-        return true;
-    }
-    if (state == XPD_JOB_SUCCEEDED && !json_string_value(json_object_get(result, "path")))
-        return false;
-    if (json_is_object(result)) {
-        json_decref(run->job->result);
-        run->job->result = json_incref(result);
-    }
-    if (state == XPD_JOB_SUCCEEDED) {
-        announce_running(run);
-        xpd_sets_worked(w);
-        leave(run, state, "", "");
-    } else if (state == XPD_JOB_CANCELLED) {
-        if (run->stop == GO_ON)
-            snprintf(run->by, sizeof run->by, "the worker");
-        leave_stopped(run);
-    } else if (!waits_for_memory(run, body)) {
-        leave(run, state, known_reason(json_string_value(json_object_get(body, "reason"))),
-              detail ? detail : "");
-    }
-    return true;
-}
+/* ------------------------------------------------------------------------------------- watch */
 
 void xpd_run_sign(xpd_worker *w)
 {
@@ -643,7 +390,7 @@ void xpd_run_look(xpd_worker *w, int64_t now_ms)
 {
     xpd_run *run = w->run;
 
-    if (!run || run->reading || run->waiting || run->stop != GO_ON || w->ended_for[0])
+    if (!run || run->reading || run->waiting || run->stop != XPD_GO_ON || w->ended_for[0])
         return;
     int64_t most = xpd_pace_patience(&run->pace, run->b->config.stall_s * 1000);
     if (most == 0 || now_ms - run->pace.seen_ms < most)
@@ -671,7 +418,7 @@ void xpd_job_cancel(xpd_broker *b, xpd_job *job, const char *by)
         xpd_job_move(b, job, XPD_JOB_CANCELLED, "cancelled", detail);
         return;
     }
-    if (run->stop == CANCELLED || run->stop == DEADLINE)
+    if (run->stop == XPD_STOP_CANCEL || run->stop == XPD_STOP_DEADLINE)
         return; /* on its way to its end */
     snprintf(run->by, sizeof run->by, "%s", by);
     xpd_log(XPD_LOG_INFO, job->id, "cancel asked for by %s", by);
@@ -679,26 +426,26 @@ void xpd_job_cancel(xpd_broker *b, xpd_job *job, const char *by)
     snprintf(job->reason, sizeof job->reason, "%s", XPD_CANCELLING);
     snprintf(job->detail, sizeof job->detail, "%s", detail);
     xpd_job_changed(b, job);
-    if (run->stop == GO_ON)
-        stop_run(run, CANCELLED);
+    if (run->stop == XPD_GO_ON)
+        stop_run(run, XPD_STOP_CANCEL);
     else
-        run->stop = CANCELLED; /* it was about to wait again: the worker is leaving already */
+        run->stop = XPD_STOP_CANCEL; /* it was about to wait again: the worker is leaving already */
 }
 
 bool xpd_run_yields(const xpd_worker *w, bool *leaving)
 {
     const xpd_run *run = w->run;
-    *leaving = run && run->stop == YIELD;
-    return run && run->stop == GO_ON && run->job->state == XPD_JOB_RUNNING &&
+    *leaving = run && run->stop == XPD_STOP_YIELD;
+    return run && run->stop == XPD_GO_ON && run->job->state == XPD_JOB_RUNNING &&
            run->job->checkpoint && run->job->yielded < XPD_YIELDS_MAX &&
            xpd_wall_ms() - run->job->started_ms >= run->b->config.min_run_s * 1000;
 }
 
 void xpd_run_yield(xpd_worker *w)
 {
-    if (!w->run || w->run->stop != GO_ON)
+    if (!w->run || w->run->stop != XPD_GO_ON)
         return;
-    w->run->stop = YIELD;
+    w->run->stop = XPD_STOP_YIELD;
     xpd_log(XPD_LOG_INFO, w->run->job->id, "makes room for a live job");
     /* the worker saves the state and leaves, which ends the run; another takes its place */
     xpd_worker_quit(w, w->child.b->config.drain_s * 1000);
@@ -708,10 +455,10 @@ void xpd_run_shutdown(xpd_broker *b)
 {
     for (int i = 0; i < b->worker_count; i++) {
         xpd_run *run = b->workers[i]->run;
-        if (run && run->stop == GO_ON)
-            run->stop = SHUTDOWN;
+        if (run && run->stop == XPD_GO_ON)
+            run->stop = XPD_STOP_SHUTDOWN;
         if (run && (run->reading || run->waiting))
-            leave_stopped(run);
+            xpd_run_leave_stopped(run);
         /* else the worker is told to quit; what it says until then counts */
     }
 }
