@@ -221,7 +221,7 @@ xpc_status xpc_submit(xpc_client *client, const json_t *job, const char *key, js
 xpc_status xpc_dry_run(xpc_client *client, const json_t *job, json_t **out, xpc_error *err)
 {
     xpc_request request = {"POST", "/v1/jobs?dry_run=true", JSON_TYPES, job, NULL,
-                           -1,     client->timeout_ms,       NULL};
+                           -1,     client->timeout_ms,      NULL};
     return call(client, &request, out, err);
 }
 

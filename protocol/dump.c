@@ -1,5 +1,6 @@
 /* JSON as text, whole or not at all.  jansson 2.14 does not look at what came of writing a member's
- * name: where memory is short the text lacks it, and nothing says so.  Here a failure is remembered. */
+ * name: where memory is short the text lacks it, and nothing says so.  Here a failure is
+ * remembered. */
 #include "xptychod/protocol.h"
 
 #include <stdbool.h>

@@ -16,8 +16,7 @@ static json_t *resolve_items(const xpp_rule *items, json_t *array)
     json_t *out = json_array(), *item;
     size_t i;
 
-    json_array_foreach(array, i, item)
-    {
+    json_array_foreach (array, i, item) {
         if (json_array_append_new(out, resolve(items, item)) != 0) {
             json_decref(out);
             return NULL;
@@ -47,8 +46,7 @@ static json_t *resolve_object(const xpp_table *table, json_t *object)
             json_decref(fallback);
         }
     }
-    json_object_foreach(object, key, member)
-    {
+    json_object_foreach (object, key, member) {
         if (!failed && !json_object_get(out, key))
             failed = json_object_set(out, key, member);
     }
@@ -258,7 +256,9 @@ xpp_job *xpp_job_decode(json_t *doc)
     job->preview_every_s = number_of(resolved, "preview_every_s");
     job->deadline_s = number_of(resolved, "deadline_s");
     job->checkpoint = strcmp(text_of(resolved, "checkpoint"), "off") != 0;
-    job->checkpoint_every_s = json_object_get(resolved, "checkpoint_every_s") ? number_of(resolved, "checkpoint_every_s") : -1.0;
+    job->checkpoint_every_s = json_object_get(resolved, "checkpoint_every_s")
+                                  ? number_of(resolved, "checkpoint_every_s")
+                                  : -1.0;
     output = json_object_get(resolved, "output");
     job->output_path = text_of(output, "path");
     job->output_overwrite = bool_of(output, "overwrite");

@@ -105,8 +105,8 @@ int cli_job_fill(json_t *doc, const cli_args *args);
 int cli_job_labels(json_t *doc, const cli_args *args);
 /* Makes the paths of a job document absolute, seen from the current folder. */
 bool cli_job_paths(json_t *doc, char *why, size_t why_size);
-/* An absolute path (malloc'd) without "." and, where this file system knows where they lead, without
- * ".."; NULL when memory is exhausted. */
+/* An absolute path (malloc'd) without "." and, where this file system knows where they lead,
+ * without ".."; NULL when memory is exhausted. */
 char *cli_path_absolute(const char *folder, const char *path);
 /* A whole file or stdin ("-") as JSON; NULL: reported, *exit is set. */
 json_t *cli_job_load(const char *path, int *exit);
@@ -136,7 +136,7 @@ int cli_follow(const cli_args *args, xpc_client *client, const char *id, cli_fol
 typedef struct cli_view cli_view;
 cli_view *cli_view_open(cli_follow_mode mode, const json_t *job); /* NULL: memory is exhausted */
 bool cli_view_event(cli_view *view, const json_t *event); /* false: stdout cannot be written */
-void cli_view_clear(cli_view *view); /* before a line on stderr */
+void cli_view_clear(cli_view *view);                      /* before a line on stderr */
 void cli_view_end(cli_view *view, const char *id, const json_t *end); /* the line that sums up */
 void cli_view_close(cli_view *view);
 

@@ -75,8 +75,8 @@ static int join_scopes(char *out, size_t size, const cli_args *args)
         size_t at = strlen(out);
 
         if (!good_class(class) || at > size - 32)
-            return cli_usage(args->command,
-                             "class '%.40s' is not live, normal, batch or scavenger", class);
+            return cli_usage(args->command, "class '%.40s' is not live, normal, batch or scavenger",
+                             class);
         (void)snprintf(out + at, size - at, ",class=%s", class);
     }
     return CLI_OK;

@@ -94,7 +94,7 @@ const cli_option cli_job_options[] = {
 static const cli_option submit_options[] = {
     {"job", 'j', CLI_PATH, "FILE", NULL,
      "a whole job as JSON, - for stdin; SCAN and options change it"},
-    {"dry-run", 0, CLI_FLAG, NULL, NULL, 
+    {"dry-run", 0, CLI_FLAG, NULL, NULL,
      "only ask whether the job would be admitted; with --slurm, print the script"},
     FOLLOW_OPTIONS,
     SLURM_OPTIONS,

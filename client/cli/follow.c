@@ -236,7 +236,8 @@ static look choose(cli_follow_mode mode)
     return cli_terminal(stdout) ? BAR : PLAIN;
 }
 
-/* ---------------------------------------------------------------------------------- a view alone */
+/* ---------------------------------------------------------------------------------- a view alone
+ */
 
 struct cli_view {
     watch w;

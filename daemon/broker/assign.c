@@ -102,7 +102,7 @@ static uint64_t largest_gpu_set(const xpd_broker *b)
 }
 
 bool xpd_assign_choose(xpd_choice *out, const xpd_broker *b, const xpp_job *job, uint64_t sets,
-                      xpd_error *err)
+                       xpd_error *err)
 {
     xpd_devices some;
 
@@ -131,7 +131,8 @@ static const json_t *named(const xpd_job *job)
 
 static int64_t counted(const xpd_job *job)
 {
-    return json_integer_value(json_object_get(json_object_get(job->head, "devices"), "num_devices"));
+    return json_integer_value(
+        json_object_get(json_object_get(job->head, "devices"), "num_devices"));
 }
 
 /* The first device of a job that has run, else "". */
@@ -252,7 +253,7 @@ void xpd_assign_kind(char *kind, size_t size, int *count, const xpd_broker *b, c
     if (*count > 0)
         return;
     xpd_assign place = xpd_assign_of(b, job);
-    *count = wanted > 0 ? (int)wanted
+    *count = wanted > 0           ? (int)wanted
              : place.sets && gpus ? xpd_set_devices(b, __builtin_ctzll(place.sets))
                                   : 1;
 }

@@ -22,6 +22,6 @@ void xpd_assign_missing(char *out, size_t size, const xpd_broker *b, const xpd_j
 /* The devices of a job on these sets; sets 0: at submission, where it is not known yet which it
  * will get: those with the most memory. */
 bool xpd_assign_choose(xpd_choice *out, const xpd_broker *b, const xpp_job *job, uint64_t sets,
-                      xpd_error *err);
+                       xpd_error *err);
 
 #endif

@@ -22,10 +22,10 @@ typedef struct xpd_caller {
     uid_t uid;
     char user[64]; /* name of the uid, or its number */
     xpd_scope scope;
-    char token[64];     /* name of the token, "" = the peer of the unix socket */
-    int64_t expires_ms; /* 0 = never */
-    xpd_class class_most; /* the highest class that the token is for; see people.h */
-    uint8_t token_sha[32]; /* where token is not "" */
+    char token[64];                /* name of the token, "" = the peer of the unix socket */
+    int64_t expires_ms;            /* 0 = never */
+    xpd_class class_most;          /* the highest class that the token is for; see people.h */
+    uint8_t token_sha[32];         /* where token is not "" */
     char session[XPP_JOB_ID_SIZE]; /* id of the browser's session, "" = none */
 } xpd_caller;
 

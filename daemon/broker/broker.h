@@ -84,7 +84,7 @@ typedef struct xpd_broker {
     struct xpd_worker *workers[XPD_WORKERS_MAX]; /* each a device set of its own */
     int worker_count;
     xpd_watch watch;
-    struct xpd_bridge *bridge; /* xptycho-zmq, or NULL */
+    struct xpd_bridge *bridge;       /* xptycho-zmq, or NULL */
     struct xpd_downloads *downloads; /* results on their way to clients; NULL = none yet */
 
     bool ready;             /* state loaded, listening */

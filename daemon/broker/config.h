@@ -40,10 +40,10 @@ typedef struct xpd_config {
     xpd_list data_roots, write_roots; /* "/path" or "@group:/path"; see people.h */
 
     int64_t keep_days, ballast_mib;
-    int64_t cpu_workers;                                 /* device sets on the CPU */
-    char *cuda_sets;                                     /* as in gpuset.h */
-    char *cuda_program; /* NULL = beside this program, where it is installed */
-    int64_t worker_cpu_threads;                          /* 0 = every core */
+    int64_t cpu_workers;        /* device sets on the CPU */
+    char *cuda_sets;            /* as in gpuset.h */
+    char *cuda_program;         /* NULL = beside this program, where it is installed */
+    int64_t worker_cpu_threads; /* 0 = every core */
     char *worker_program, *reader_program, *zmq_program; /* NULL = beside this program */
     int64_t cancel_grace_s, probe_s, read_s, dataset_wait_s;
     int64_t stall_s, worker_memory_mib; /* 0 = a job may stand still; a worker may grow */

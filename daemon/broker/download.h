@@ -28,8 +28,8 @@ struct MHD_Response *xpd_download_response(xpd_download *d, int64_t first, int64
 void xpd_download_drop(xpd_download *d);
 int64_t xpd_download_size(const xpd_download *d);
 
-/* Whether the file of the result document is the one that was written.  Waits for the answer, but no
- * longer than 5 s: no answer is no. */
+/* Whether the file of the result document is the one that was written.  Waits for the answer, but
+ * no longer than 5 s: no answer is no. */
 bool xpd_result_is_there(const json_t *result);
 
 void xpd_downloads_tick(xpd_broker *b); /* ends those that got nothing for too long */

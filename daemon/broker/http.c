@@ -366,8 +366,8 @@ static size_t leave_encoded(void *context, struct MHD_Connection *c, char *text)
 static void library_gave_up(void *context, const char *file, unsigned line, const char *reason)
 {
     (void)context;
-    xpd_log(XPD_LOG_ERROR, NULL, "the HTTP library gave up at %s:%u: %s; the service restarts", file,
-            line, reason ? reason : "");
+    xpd_log(XPD_LOG_ERROR, NULL, "the HTTP library gave up at %s:%u: %s; the service restarts",
+            file, line, reason ? reason : "");
     _exit(EXIT_FAILURE);
 }
 

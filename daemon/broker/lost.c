@@ -1,7 +1,7 @@
-/* See lost.h.  SQLite passes over the end of a write-ahead log whose checksums are wrong, as it must
- * after a crash, and makes a new database where there is none: both look like fewer jobs.  The folder
- * of a job is made after its row and deleted after it, so one without a row is a job that was lost,
- * or one whose deletion was cut short, which has ended. */
+/* See lost.h.  SQLite passes over the end of a write-ahead log whose checksums are wrong, as it
+ * must after a crash, and makes a new database where there is none: both look like fewer jobs.  The
+ * folder of a job is made after its row and deleted after it, so one without a row is a job that
+ * was lost, or one whose deletion was cut short, which has ended. */
 #include "lost.h"
 
 #include "life.h"
@@ -23,8 +23,8 @@ static bool has_ended(const xpd_broker *b, const char *id)
     bool ended;
 
     xpd_job_path(path, sizeof path, b, id, "events.ndjson");
-    ended = access(path, F_OK) == 0 && xpd_events_open(&events, path, NULL) &&
-            xpd_events_ended(events);
+    ended =
+        access(path, F_OK) == 0 && xpd_events_open(&events, path, NULL) && xpd_events_ended(events);
     xpd_events_close(events);
     return ended;
 }
@@ -48,8 +48,7 @@ bool xpd_lost_look(xpd_broker *b, xpd_error *err)
         unfinished += !ended;
         if (lost++ < NAMED_MAX)
             xpd_log(XPD_LOG_ERROR, id, "it has files in '%s' and no record in the state%s",
-                    b->jobs_dir,
-                    ended ? "; it had ended" : ", and had not ended: submit it again");
+                    b->jobs_dir, ended ? "; it had ended" : ", and had not ended: submit it again");
     }
     closedir(folder);
     if (lost > 0)

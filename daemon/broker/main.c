@@ -40,7 +40,7 @@
 #define DESCRIPTORS 65536
 #define DESCRIPTORS_SPARE 512 /* beside connections: files, children and what they hand over */
 #define READY_WAIT_MS 10000   /* for the bridge before ready.json is written without it */
-#define LOCK_TRIES 250         /* of 20 ms */
+#define LOCK_TRIES 250        /* of 20 ms */
 
 typedef struct service {
     xpd_broker b;
@@ -88,8 +88,7 @@ static bool prepare_folders(service *s, xpd_error *err)
              b->config.runtime_dir);
     return make_folders(b->config.state_dir, mode, err) &&
            xpd_place_check(b->config.state_dir, b->config.state_on_network, err) &&
-           make_folders(b->jobs_dir, mode, err) &&
-           make_folders(b->results_dir, mode, err) &&
+           make_folders(b->jobs_dir, mode, err) && make_folders(b->results_dir, mode, err) &&
            make_folders(b->config.runtime_dir, b->config.user ? 0700 : 0755, err);
 }
 
@@ -152,9 +151,9 @@ static void write_ready(service *s)
     xpd_broker *b = &s->b;
     char beside[PATH_MAX + 16];
     json_t *doc = json_pack(
-        "{s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "http", text_or_null(xpd_http_address(b->http)),
-        "unix", text_or_null(xpd_http_unix_path(b->http)), "admin",
-        text_or_null(xpd_http_admin_path(b->http)), "health",
+        "{s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "http",
+        text_or_null(xpd_http_address(b->http)), "unix", text_or_null(xpd_http_unix_path(b->http)),
+        "admin", text_or_null(xpd_http_admin_path(b->http)), "health",
         text_or_null(xpd_http_health_address(b->http)), "pid", (int)getpid(), "token_file",
         text_or_null(b->config.user ? b->config.token_file : NULL), "zmq_router",
         text_or_null(b->bridge ? b->bridge->router : NULL), "zmq_pub",
@@ -431,8 +430,8 @@ static void finish(service *s)
 
     /* The library aborts when it is stopped with suspended connections, so leftovers are left to
      * the kernel. */
-    bool clean = !s->at_once && b->parked == 0 && !b->streams && !b->waits &&
-                 !b->submissions && xpd_downloads_none(b);
+    bool clean = !s->at_once && b->parked == 0 && !b->streams && !b->waits && !b->submissions &&
+                 xpd_downloads_none(b);
     xpd_watch_stop(b);
     xpd_workers_kill(b);
     if (b->bridge)

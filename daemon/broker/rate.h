@@ -24,6 +24,7 @@ typedef struct xpd_rate {
  * else the seconds to wait. */
 int xpd_rate_take(xpd_rate *rate, uid_t uid, int64_t per_s, int64_t burst, int64_t now_ms);
 /* What is in the bucket. */
-int64_t xpd_rate_left(const xpd_rate *rate, uid_t uid, int64_t per_s, int64_t burst, int64_t now_ms);
+int64_t xpd_rate_left(const xpd_rate *rate, uid_t uid, int64_t per_s, int64_t burst,
+                      int64_t now_ms);
 
 #endif

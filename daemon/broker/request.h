@@ -39,7 +39,7 @@ typedef struct xpd_request {
     bool parked; /* the library has it suspended */
     bool close;
     const char *named; /* the segment at {session} of the path */
-    xpd_job *job; /* reference, of the job in the path; NULL where there is none */
+    xpd_job *job;      /* reference, of the job in the path; NULL where there is none */
 } xpd_request;
 
 /* The answer comes later, by xpd_reply (which may still be in the same handler). */

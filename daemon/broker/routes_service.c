@@ -33,9 +33,8 @@ void xpd_get_whoami(xpd_request *r)
     xpd_reply_json(r, MHD_HTTP_OK,
                    json_pack("{s:s, s:I, s:o, s:s?, s:s?, s:s?}", "user", c->user, "uid",
                              (json_int_t)c->uid, "scopes", scopes, "token",
-                             *c->token ? c->token : NULL, "expires",
-                             c->expires_ms ? expires : NULL, "session",
-                             *c->session ? c->session : NULL));
+                             *c->token ? c->token : NULL, "expires", c->expires_ms ? expires : NULL,
+                             "session", *c->session ? c->session : NULL));
 }
 
 void xpd_get_schema(xpd_request *r)

@@ -179,8 +179,9 @@ static bool has_gpu_sets(const xpd_broker *b)
 static void rest(xpd_worker *w)
 {
     for (int i = 0; i < w->devices.count; i++)
-        xpd_log(w->rested ? XPD_LOG_DEBUG : XPD_LOG_WARNING, NULL, "worker %d: %s cannot be used: %s", w->index,
-                w->devices.items[i].name, w->devices.items[i].absent);
+        xpd_log(w->rested ? XPD_LOG_DEBUG : XPD_LOG_WARNING, NULL,
+                "worker %d: %s cannot be used: %s", w->index, w->devices.items[i].name,
+                w->devices.items[i].absent);
     w->resting = w->rested = true;
     leave(w);
 }
@@ -224,7 +225,8 @@ bool xpd_sets_hello(xpd_worker *w, const json_t *body)
             keep_kind(&found, false);
         for (int i = 0; i < found.count && strcmp(b->config.cuda_sets, "none") == 0; i++) {
             if (is_gpu(&found.items[i]))
-                snprintf(found.items[i].absent, sizeof found.items[i].absent, "workers.cuda is none");
+                snprintf(found.items[i].absent, sizeof found.items[i].absent,
+                         "workers.cuda is none");
         }
         w->devices = found;
         return true;

@@ -1,10 +1,10 @@
-/* Device sets.  A set is what one job at a time holds: a share of the CPU, or some GPUs.  Each has a
- * worker, b->workers[i], and is bit i of a mask.
+/* Device sets.  A set is what one job at a time holds: a share of the CPU, or some GPUs.  Each has
+ * a worker, b->workers[i], and is bit i of a mask.
  *
- * Groups: a job that wants more GPUs than a set has takes several sets.  Their workers leave, and the
- * first of them starts anew with the GPUs of all.  The sets stay together until somebody needs them
- * otherwise; then that worker leaves and each set has its own again.  A set whose worker serves others
- * as well, or that another one's worker serves, is led by that worker.
+ * Groups: a job that wants more GPUs than a set has takes several sets.  Their workers leave, and
+ * the first of them starts anew with the GPUs of all.  The sets stay together until somebody needs
+ * them otherwise; then that worker leaves and each set has its own again.  A set whose worker
+ * serves others as well, or that another one's worker serves, is led by that worker.
  *
  * Out of service: a set whose worker lost a device three times in a row is drained; one whose GPUs
  * cannot be used, or whose worker cannot even start, is asked again every few minutes.
@@ -19,10 +19,10 @@
 bool xpd_sets_create(xpd_broker *b, xpd_error *err);
 
 struct xpd_worker *xpd_set_leader(const xpd_broker *b, int set);
-bool xpd_set_up(const xpd_broker *b, int set);       /* a job can start there */
-xpd_job *xpd_set_job(const xpd_broker *b, int set);  /* that holds it, or NULL */
-bool xpd_set_usable(const xpd_broker *b, int set);   /* has a device, even if its worker starts */
-int xpd_set_devices(const xpd_broker *b, int set);   /* usable ones */
+bool xpd_set_up(const xpd_broker *b, int set);      /* a job can start there */
+xpd_job *xpd_set_job(const xpd_broker *b, int set); /* that holds it, or NULL */
+bool xpd_set_usable(const xpd_broker *b, int set);  /* has a device, even if its worker starts */
+int xpd_set_devices(const xpd_broker *b, int set);  /* usable ones */
 bool xpd_set_serves(const xpd_broker *b, const char *device); /* one that is up has it */
 /* Puts the sets, which are free, under one worker, which is returned; it may have to start. */
 struct xpd_worker *xpd_sets_join(xpd_broker *b, uint64_t sets);

@@ -1,9 +1,9 @@
 /* See watch.h.
  *
- * A worker that does not answer at all is found by its pings (worker.c).  Here it is the engine that
- * stands still while the control thread answers: after a time by the job's own pace the worker is
- * told to leave and, when it does not, killed.  The job goes on from its checkpoint; a second worker
- * that it takes with it makes it poison. */
+ * A worker that does not answer at all is found by its pings (worker.c).  Here it is the engine
+ * that stands still while the control thread answers: after a time by the job's own pace the worker
+ * is told to leave and, when it does not, killed.  The job goes on from its checkpoint; a second
+ * worker that it takes with it makes it poison. */
 #include "watch.h"
 
 #include "log.h"
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define LOOK_MS 1000
-#define PATIENCE 10       /* slowest iterations; and how much more for what is no iteration */
+#define PATIENCE 10         /* slowest iterations; and how much more for what is no iteration */
 #define OOM_RECENT_MS 10000 /* between the kernel's count and the news of the exit */
 #define QUIT_MS 10000
 

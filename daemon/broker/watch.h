@@ -24,8 +24,9 @@ void xpd_pace_start(xpd_pace *pace, int64_t now_ms);
 void xpd_pace_step(xpd_pace *pace, int64_t now_ms, bool last);
 /* Anything else that shows that it moves. */
 void xpd_pace_sign(xpd_pace *pace, int64_t now_ms);
-/* How long it may stand still: `stall_ms` at least and ten of its slowest iterations; ten times that
- * while it prepares a stage or writes the result, and until an iteration was timed.  0 = for ever. */
+/* How long it may stand still: `stall_ms` at least and ten of its slowest iterations; ten times
+ * that while it prepares a stage or writes the result, and until an iteration was timed.  0 = for
+ * ever. */
 int64_t xpd_pace_patience(const xpd_pace *pace, int64_t stall_ms);
 
 typedef struct xpd_watch {
@@ -36,7 +37,8 @@ typedef struct xpd_watch {
 
 void xpd_watch_start(struct xpd_broker *b);
 void xpd_watch_stop(struct xpd_broker *b);
-/* "was ended by signal 9 (Killed), ...": also whether the system wanted its memory, or we ended it. */
+/* "was ended by signal 9 (Killed), ...": also whether the system wanted its memory, or we ended it.
+ */
 void xpd_watch_exit_text(char *out, size_t size, struct xpd_worker *worker, int wait_status);
 /* Processes that were killed for want of memory, as a file of the kernel counts them; 0 where it
  * does not.  Lines "NAME N"; for vmstat, memory.events and memory.oom_control. */

@@ -1,6 +1,6 @@
-/* The resident workers: started at once, asked whether they live, replaced when they died.  Each has
- * a device set of its own (sets.h): with several on the CPU each has its share of the cores; GPUs
- * have xptycho-worker-cuda.  What they run is in run.c.  Loop thread only. */
+/* The resident workers: started at once, asked whether they live, replaced when they died.  Each
+ * has a device set of its own (sets.h): with several on the CPU each has its share of the cores;
+ * GPUs have xptycho-worker-cuda.  What they run is in run.c.  Loop thread only. */
 #ifndef XPD_WORKER_H
 #define XPD_WORKER_H
 
@@ -34,12 +34,12 @@ typedef struct xpd_worker {
     uint64_t group;  /* the sets that its process is to serve; 0 = another one's serves this set */
     uint64_t serves; /* those that its process was started for; 0 = none runs */
     bool scout;      /* nobody has said yet which GPUs there are: its process looks at all */
-    bool leaving;    /* told to leave, since its sets are grouped anew or nothing of them is usable */
-    bool resting;    /* not to be started for a while */
-    bool rested;     /* the log has said why */
-    int mute;        /* processes in a row that ended without a word */
-    int strikes;     /* devices lost in a row */
-    bool drained;    /* too many: not started until somebody says so */
+    bool leaving; /* told to leave, since its sets are grouped anew or nothing of them is usable */
+    bool resting; /* not to be started for a while */
+    bool rested;  /* the log has said why */
+    int mute;     /* processes in a row that ended without a word */
+    int strikes;  /* devices lost in a row */
+    bool drained; /* too many: not started until somebody says so */
 } xpd_worker;
 
 bool xpd_workers_create(xpd_broker *b, xpd_error *err);

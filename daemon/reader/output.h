@@ -10,7 +10,7 @@
 typedef struct xpd_output_place {
     int64_t folder_device, folder_inode;
     int64_t disk_total, disk_free; /* bytes; 0 = its file system does not say */
-    bool exists; /* a result that would be replaced; then: */
+    bool exists;                   /* a result that would be replaced; then: */
     int64_t inode, bytes, mtime_ns;
 } xpd_output_place;
 

@@ -27,22 +27,23 @@
 
 #define THREADS_MAX 1024
 
-static const char help[] = "usage: xptycho bench [OPTION...]\n"
-                           "\n"
-                           "Times iterations on a synthetic scan beside a bare loop of the same "
-                           "number of FFTW transforms.\n"
-                           "\n"
-                           "  --positions J     default 400\n"
-                           "  --frames-side N   default 128\n"
-                           "  --modes K         probe modes; default 1\n"
-                           "  --known           known probe (default)\n"
-                           "  --estimated       estimated probe\n"
-                           "  --iterations N    timed; default 10\n"
-                           "  --devices LIST    for instance cpu or cpu,cpu; default cpu\n"
-                           "  --cpu-threads T   default every core\n"
-                           "  --residency       instead: from submit to the first line of a tiny job, on a\n"
-                           "                    cold and on a warm worker; --iterations is the number of rounds\n"
-                           "  --json            the figures as JSON\n";
+static const char help[] =
+    "usage: xptycho bench [OPTION...]\n"
+    "\n"
+    "Times iterations on a synthetic scan beside a bare loop of the same "
+    "number of FFTW transforms.\n"
+    "\n"
+    "  --positions J     default 400\n"
+    "  --frames-side N   default 128\n"
+    "  --modes K         probe modes; default 1\n"
+    "  --known           known probe (default)\n"
+    "  --estimated       estimated probe\n"
+    "  --iterations N    timed; default 10\n"
+    "  --devices LIST    for instance cpu or cpu,cpu; default cpu\n"
+    "  --cpu-threads T   default every core\n"
+    "  --residency       instead: from submit to the first line of a tiny job, on a\n"
+    "                    cold and on a warm worker; --iterations is the number of rounds\n"
+    "  --json            the figures as JSON\n";
 
 typedef struct settings {
     int64_t positions, n, modes, iterations, threads;

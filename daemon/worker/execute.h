@@ -49,10 +49,10 @@ typedef struct xpd_outcome {
     const char *state; /* "succeeded", "failed", "cancelled" */
     const char *reason;
     char detail[640];
-    bool fatal; /* a device is lost: this process should be replaced */
+    bool fatal;    /* a device is lost: this process should be replaced */
     char lost[32]; /* that device, "" where nobody knows which */
-    bool left;  /* interrupted on request, not ended: it goes on elsewhere, from its checkpoint if
-                   `kept` */
+    bool left; /* interrupted on request, not ended: it goes on elsewhere, from its checkpoint if
+                  `kept` */
     bool kept;
     json_t *result;  /* owned, NULL = none */
     json_t *problem; /* owned: a problem document where the engine refused, else NULL */

@@ -33,8 +33,8 @@ const char *xpd_reason_of(xpe_status status)
 
 int xpd_exit_of(const char *state, const char *reason)
 {
-    static const char *const refusals[] = {"refused",         "dataset",          "dataset-busy",
-                                           "dataset-changed", "no-device-memory"};
+    static const char *const refusals[] = {"refused", "dataset", "dataset-busy", "dataset-changed",
+                                           "no-device-memory"};
 
     if (strcmp(state, "succeeded") == 0)
         return XPD_EXIT_OK;

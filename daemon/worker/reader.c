@@ -40,11 +40,12 @@ xpe_status xpd_reader_send(xpd_reader *reader, json_t *body, xpe_error *err)
         body ? xpp_ipc_send(reader->socket, XPP_IPC_READ, body, NULL, 0) : XPP_IPC_FAILED;
 
     json_decref(body);
-    if (result == XPP_IPC_CLOSED) /* it may end before it is asked: the status says more than the socket */
+    if (result ==
+        XPP_IPC_CLOSED) /* it may end before it is asked: the status says more than the socket */
         return died(reader, err);
     if (result != XPP_IPC_OK)
-        return xpe_fail(err, XPE_INTERNAL, "",
-                        "cannot ask xptycho-reader (pid %d): errno %d", (int)reader->pid, errno);
+        return xpe_fail(err, XPE_INTERNAL, "", "cannot ask xptycho-reader (pid %d): errno %d",
+                        (int)reader->pid, errno);
     return XPE_OK;
 }
 

@@ -1,8 +1,8 @@
 /* From submit to the first line of a tiny job, on a cold and on a warm worker.
  *
- * A worker is started as the broker starts it and given the same START message twice; cold counts from
- * before the start of the process to the first iteration's event, warm from the second START.  What the
- * broker and the reader do in between is the same for both and left out. */
+ * A worker is started as the broker starts it and given the same START message twice; cold counts
+ * from before the start of the process to the first iteration's event, warm from the second START.
+ * What the broker and the reader do in between is the same for both and left out. */
 #include "residency.h"
 
 #include "child.h"
@@ -77,8 +77,8 @@ static xpe_status make_arrays(trial *t, xpe_error *err)
 /* As the broker sends it; docs/architecture.md, section 2. */
 static json_t *start_message(const trial *t)
 {
-    json_t *wish = json_pack("{s:{s:s},s:{s:i}}", "scan", "path", "/residency.h5", "recon",
-                             "iterations", 2);
+    json_t *wish =
+        json_pack("{s:{s:s},s:{s:i}}", "scan", "path", "/residency.h5", "recon", "iterations", 2);
     json_t *job;
 
     job = wish ? xpp_job_resolved(wish) : NULL;
@@ -132,8 +132,8 @@ static xpe_status one_job(const trial *t, int socket, double *first, xpe_error *
             const char *detail = json_string_value(json_object_get(message.body, "detail"));
             over = true;
             if (!state || strcmp(state, "succeeded") != 0 || *first == 0)
-                st = xpe_fail(err, XPE_INTERNAL, "", "the job ended '%.40s': %.300s", state ? state : "",
-                              detail ? detail : "");
+                st = xpe_fail(err, XPE_INTERNAL, "", "the job ended '%.40s': %.300s",
+                              state ? state : "", detail ? detail : "");
         }
         xpp_ipc_message_release(&message);
     }

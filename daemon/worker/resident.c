@@ -90,9 +90,9 @@ static bool queue_drain(resident *r)
 
 static json_t *done_body(const char *id, const xpd_outcome *o)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:O?, s:O?, s:s?}", "id", id, "state", o->state, "reason",
-                     o->reason, "detail", o->detail, "result", o->result, "problem", o->problem,
-                     "lost", o->fatal ? o->lost : NULL);
+    return json_pack("{s:s, s:s, s:s, s:s, s:O?, s:O?, s:s?}", "id", id, "state", o->state,
+                     "reason", o->reason, "detail", o->detail, "result", o->result, "problem",
+                     o->problem, "lost", o->fatal ? o->lost : NULL);
 }
 
 static void push_done(resident *r)
@@ -179,12 +179,12 @@ static json_t *pong_body(resident *r, json_t *t)
         const xpe_device_info *d = &r->devices[i];
 
         if (!d->absent[0])
-            json_array_append_new(
-                devices, json_pack("{s:s, s:I, s:I}", "name", d->name, "bytes_total",
-                                   (json_int_t)d->bytes_total, "bytes_free",
-                                   (json_int_t)d->bytes_free));
+            json_array_append_new(devices, json_pack("{s:s, s:I, s:I}", "name", d->name,
+                                                     "bytes_total", (json_int_t)d->bytes_total,
+                                                     "bytes_free", (json_int_t)d->bytes_free));
     }
-    return json_pack("{s:O?, s:o, s:I}", "t", t, "devices", devices, "beat", (json_int_t)xpd_beats());
+    return json_pack("{s:O?, s:o, s:I}", "t", t, "devices", devices, "beat",
+                     (json_int_t)xpd_beats());
 }
 
 /* ------------------------------------------------------------------------------- receiving */
@@ -484,8 +484,8 @@ int xpd_resident_main(int socket, const char *devices)
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write */
     signal(SIGINT, SIG_IGN);  /* of a terminal the broker was started on; the broker decides */
     if (!resident_init(&r, socket, devices)) {
-        fprintf(stderr, "xptycho-worker: cannot serve descriptor %d with the devices '%s'\n", socket,
-                devices ? devices : "all");
+        fprintf(stderr, "xptycho-worker: cannot serve descriptor %d with the devices '%s'\n",
+                socket, devices ? devices : "all");
         return XPD_EXIT_UNEXPECTED;
     }
     serve(&r);

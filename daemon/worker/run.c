@@ -94,7 +94,8 @@ static void print_text(printer *p, const char *type, const json_t *event)
     char text[800];
 
     if (strcmp(type, "warning") == 0)
-        fprintf(stderr, "xptycho run: warning: %s\n", json_string_value(json_object_get(event, "text")));
+        fprintf(stderr, "xptycho run: warning: %s\n",
+                json_string_value(json_object_get(event, "text")));
     else if (strcmp(type, "iter") == 0 && json_is_number(json_object_get(event, "data_error")) &&
              !p->quiet) {
         xpp_event_text(text, sizeof text - 1, event);
@@ -140,8 +141,7 @@ static void print_problem(const arguments *a, const json_t *problem)
     if (json_array_size(errors) > 0)
         print_errors(errors);
     else
-        fprintf(stderr, "xptycho run: %s\n",
-                json_string_value(json_object_get(problem, "detail")));
+        fprintf(stderr, "xptycho run: %s\n", json_string_value(json_object_get(problem, "detail")));
     if (a->json) {
         json_dumpf(problem, stdout, JSON_COMPACT);
         fputc('\n', stdout);

@@ -54,8 +54,7 @@ enum {
     XPE_FIT_ERROR = 1,  /* step 7 with image and modes */
     XPE_FIT_UPDATE = 2, /* step 2: v += 2 rho z */
     XPE_FIT_PATCH = 4,  /* step 1 */
-    XPE_FIT_SUM_V = 8,  /* also sum |d_k|^kappa v_j, as it is before step 1; without step 1 the sum is
-                           taken in the place of W, after step 2 */
+    XPE_FIT_SUM_V = 8,  /* also sum |d_k|^kappa v_j before step 1; without step 1: in W's place */
     XPE_FIT_SUM_L = 16  /* also sum |d_k|^kappa; alone: nothing else is touched */
 };
 
@@ -76,8 +75,8 @@ typedef struct xpe_fit_args {
     xpe_sums *sums;            /* W = sum weight w; V; L, a set a mode */
     const xpe_unit *unit_w, *unit_v, *unit_l; /* host, [modes] */
     const xpe_buffer *unit_there; /* [modes] xpe_unit: not NULL: in the place of unit_w */
-    xpe_buffer *misfit;   /* [block] double: sum over pixels of the squared misfit */
-    xpe_buffer *v_energy; /* [block] float: max |v|^2 after the trip */
+    xpe_buffer *misfit;           /* [block] double: sum over pixels of the squared misfit */
+    xpe_buffer *v_energy;         /* [block] float: max |v|^2 after the trip */
 } xpe_fit_args;
 
 /* What happens to a probe copy as it is read: s <- s + 2 rho u (step 5), then outliers (step 6). */
@@ -167,17 +166,17 @@ typedef struct xpe_average_args {
     int modes;
     int64_t rows, cols;
     double two_rho;
-    const double *share, *eps; /* host, [modes]: w_k and the guards of L_k */
-    const xpe_unit *unit_w;    /* host, [modes] */
+    const double *share, *eps;    /* host, [modes]: w_k and the guards of L_k */
+    const xpe_unit *unit_w;       /* host, [modes] */
     const xpe_buffer *unit_there; /* as in xpe_fit_args */
-    const xpe_buffer *bad; /* int64, or NULL: not 0: v, z and image stay as they are */
-    const xpe_buffer *w;       /* [modes][rows][cols][2] int64 */
-    xpe_buffer *v;             /* [modes][rows][cols][2] double */
-    const xpe_buffer *l;       /* [modes][rows][cols] double: the sum itself */
-    const xpe_buffer *count;   /* [rows][cols] int32: patches over the pixel */
-    xpe_buffer *z, *image;     /* [rows][cols] */
-    xpe_buffer *row_energy;    /* [rows] double: sum of count |x|^2 */
-    xpe_buffer *row_max;       /* [rows][2] double: max |z|^2 and max |x|^2 */
+    const xpe_buffer *bad;        /* int64, or NULL: not 0: v, z and image stay as they are */
+    const xpe_buffer *w;          /* [modes][rows][cols][2] int64 */
+    xpe_buffer *v;                /* [modes][rows][cols][2] double */
+    const xpe_buffer *l;          /* [modes][rows][cols] double: the sum itself */
+    const xpe_buffer *count;      /* [rows][cols] int32: patches over the pixel */
+    xpe_buffer *z, *image;        /* [rows][cols] */
+    xpe_buffer *row_energy;       /* [rows] double: sum of count |x|^2 */
+    xpe_buffer *row_max;          /* [rows][2] double: max |z|^2 and max |x|^2 */
 } xpe_average_args;
 
 /* Integer sums to double: L (row energies of L / (1 + 1e-6) beside it) or V. */
@@ -246,7 +245,7 @@ typedef struct xpe_decide_args {
     const double *weight_max, *reach; /* host, [modes] */
     const xpe_buffer *maxima;         /* [devices][3] double */
     xpe_buffer *unit;                 /* [modes] xpe_unit */
-    xpe_buffer *bad; /* int64: becomes `iteration` where it is 0 and a value is not finite or x is 0 */
+    xpe_buffer *bad; /* int64: from 0 to `iteration` where a value is not finite or x is 0 */
 } xpe_decide_args;
 
 /* Which of the arrays of a set of sums. */
@@ -256,7 +255,7 @@ typedef struct xpe_sums_desc {
     int modes;
     /* Which arrays exist.  Without `real`, sums of XPE_FIT_SUM_L alone lie in the place of W. */
     bool complex_a, complex_b, real;
-    int64_t rows, cols;              /* of the window, or n, n for probe sums */
+    int64_t rows, cols;   /* of the window, or n, n for probe sums */
     const int32_t *first; /* host, [block][2] relative to the window, or NULL for probe sums */
     int64_t block, n;
 } xpe_sums_desc;
@@ -270,21 +269,22 @@ typedef struct xpe_work {
 typedef struct xpe_backend {
     const char *name;
     size_t (*list)(xpe_device_info *out, size_t max);
-    /* One device by name, without a touch of the others.  Optional: NULL means that `list` is cheap. */
+    /* One device by name, without a touch of the others.  Optional: NULL means that `list` is
+     * cheap. */
     void (*look)(xpe_device_info *out, const char *name);
     /* Brings the bytes of a device that can be used up to date; any thread, cheap. */
     void (*memory)(xpe_device_info *device);
     int64_t (*amplitude_bytes)(int64_t n); /* of one frame in the backend's order */
     /* Memory that a run takes on the named device beside its buffers and sums, for a block of so
-     * many frames; alone: the only device of the run; room: what is left there for it, which decides
-     * how many frames are in work together where that changes no bit (at least one, whether it fits
-     * or not).  Optional: NULL means none that is worth counting. */
+     * many frames; alone: the only device of the run; room: what is left there for it, which
+     * decides how many frames are in work together where that changes no bit (at least one, whether
+     * it fits or not).  Optional: NULL means none that is worth counting. */
     xpe_status (*work_bytes)(xpe_work *out, const char *device, int64_t n, int modes,
                              int64_t frames, bool known, bool alone, int64_t room, xpe_error *err);
     /* Before the first operation.  With work_bytes. */
     void (*set_chunk)(xpe_team *team, int device, int64_t frames);
-    /* Also makes what takes device memory and outlives the runs on these devices, so that it is gone
-     * when the caller looks at what is free. */
+    /* Also makes what takes device memory and outlives the runs on these devices, so that it is
+     * gone when the caller looks at what is free. */
     xpe_status (*open)(xpe_team **out, const xpe_device_list *devices, int64_t n, int modes,
                        xpe_error *err);
     void (*close)(xpe_team *team);
@@ -301,10 +301,10 @@ typedef struct xpe_backend {
     void (*copy)(xpe_team *team, xpe_buffer *to, size_t to_offset, const xpe_buffer *from,
                  size_t from_offset, size_t bytes);
 
-    /* While on, copies and gathers between devices may run beside what is enqueued behind them, also
-     * across a wait: nothing of that touches what they read or write, and they see what was enqueued
-     * before it was turned on.  Off: what is enqueued from here on comes behind them.  Optional: NULL
-     * means that transfers are always in order. */
+    /* While on, copies and gathers between devices may run beside what is enqueued behind them,
+     * also across a wait: nothing of that touches what they read or write, and they see what was
+     * enqueued before it was turned on.  Off: what is enqueued from here on comes behind them.
+     * Optional: NULL means that transfers are always in order. */
     void (*beside)(xpe_team *team, bool on);
 
     xpe_status (*sums_create)(xpe_sums **out, xpe_team *team, int device, const xpe_sums_desc *desc,

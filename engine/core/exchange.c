@@ -10,14 +10,14 @@ static void gather(xpe_run *run, xpe_sum_array array, size_t to, int g, int h)
     size_t row_bytes = (size_t)run->cols * (array == XPE_SUM_REAL ? 1 : 2) * sizeof(int64_t);
     const xpe_shard *owner = &run->shards[g], *peer = &run->shards[h];
     int64_t lo = xpe_max64(owner->band_first, peer->window_first);
-    int64_t hi = xpe_min64(owner->band_first + owner->band_rows,
-                           peer->window_first + peer->window_rows);
+    int64_t hi =
+        xpe_min64(owner->band_first + owner->band_rows, peer->window_first + peer->window_rows);
 
     for (int k = 0; lo < hi && k < run->modes; k++)
-        run->backend->sums_gather(
-            run->team, xpe_shard_buffer(owner, to), g,
-            (size_t)(k * owner->band_rows + lo - owner->band_first) * row_bytes, peer->sums, k,
-            array, lo - peer->window_first, hi - lo);
+        run->backend->sums_gather(run->team, xpe_shard_buffer(owner, to), g,
+                                  (size_t)(k * owner->band_rows + lo - owner->band_first) *
+                                      row_bytes,
+                                  peer->sums, k, array, lo - peer->window_first, hi - lo);
 }
 
 /* Fills the rows of shard h's window that are in the band of shard g. */
@@ -30,11 +30,10 @@ static void fill_window(xpe_run *run, size_t band, size_t window, int h, int g)
         xpe_min64(owner->band_first + owner->band_rows, to->window_first + to->window_rows);
 
     if (lo < hi)
-        run->backend->copy(run->team, xpe_shard_buffer(to, window),
-                           (size_t)(lo - to->window_first) * row_bytes,
-                           xpe_shard_buffer(owner, band),
-                           (size_t)(lo - owner->band_first) * row_bytes,
-                           (size_t)(hi - lo) * row_bytes);
+        run->backend->copy(
+            run->team, xpe_shard_buffer(to, window), (size_t)(lo - to->window_first) * row_bytes,
+            xpe_shard_buffer(owner, band), (size_t)(lo - owner->band_first) * row_bytes,
+            (size_t)(hi - lo) * row_bytes);
 }
 
 xpe_status xpe_exchange_sum(xpe_run *run, xpe_sum_array array, xpe_error *err)

@@ -4,9 +4,9 @@
  * The host reads them after each average and decides, unless the probe is known and the
  * backend can decide itself (`lazy`).  Then largest values go from each device to every other one,
  * each computes the same units, and the host is not asked.  What is not finite is remembered by the
- * devices as the first iteration in which it was, and no average is written any more; the host learns
- * of it with the next data error and goes back to the iteration before it.  A bound is a bound
- * wherever it is computed, so nothing is ever summed again with another unit. */
+ * devices as the first iteration in which it was, and no average is written any more; the host
+ * learns of it with the next data error and goes back to the iteration before it.  A bound is a
+ * bound wherever it is computed, so nothing is ever summed again with another unit. */
 #include "state.h"
 
 #include "backend/util.h"
@@ -88,9 +88,8 @@ static xpe_status decide(xpe_run *run, int iteration, xpe_error *err)
                                    3 * sizeof(double));
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
-        xpe_decide_args args = {run->modes,      run->plan->count, iteration, model,
-                                run->weight_max, run->reach,       s->maxima, s->unit,
-                                s->bad};
+        xpe_decide_args args = {run->modes, run->plan->count, iteration, model, run->weight_max,
+                                run->reach, s->maxima,        s->unit,   s->bad};
         run->backend->decide(run->team, g, &args);
     }
     run->decided = true;
@@ -111,8 +110,8 @@ xpe_status xpe_numbers_average(xpe_run *run, int iteration, xpe_error *err)
  * x-bar. */
 xpe_status xpe_numbers_read(xpe_run *run, xpe_error *err)
 {
-    double energy = 0, z = 0, image = 0, *rows = run->host_rows,
-           *most = run->host_rows + run->rows, *largest = most + 2 * run->rows;
+    double energy = 0, z = 0, image = 0, *rows = run->host_rows, *most = run->host_rows + run->rows,
+           *largest = most + 2 * run->rows;
     xpe_status st = XPE_OK;
 
     if (!run->bounds_old)

@@ -276,10 +276,9 @@ static xpe_status count_work(xpe_run *run, const xpe_device_list *devices,
                     run->modes_max * (int64_t)sizeof(xpe_unit) + 8;
     }
     for (int g = 0; g < devices->count; g++)
-        XPE_TRY(run->backend->work_bytes(&work[g], devices->names[g], run->n, run->modes_max,
-                                         run->plan->shards[g].frames, run->known,
-                                         devices->count == 1,
-                                         room_of(run, devices, g, bytes_free[g]), err));
+        XPE_TRY(run->backend->work_bytes(
+            &work[g], devices->names[g], run->n, run->modes_max, run->plan->shards[g].frames,
+            run->known, devices->count == 1, room_of(run, devices, g, bytes_free[g]), err));
     for (int g = 0; g < devices->count; g++) {
         run->plan->shards[g].bytes += work[g].bytes;
         run->shards[g].chunk = work[g].frames;

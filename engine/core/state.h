@@ -61,16 +61,16 @@ struct xpe_run {
     int64_t n, num_frames, rows, cols;
     bool known, masked;
 
-    bool lazy;  /* numbers stay on the devices, see numbers.c */
-    int slot;   /* which band_image holds x-bar of the last average */
-    int shown;  /* which one that of the last finished iteration */
-    bool ahead; /* the next iteration's average is enqueued already */
+    bool lazy;         /* numbers stay on the devices, see numbers.c */
+    int slot;          /* which band_image holds x-bar of the last average */
+    int shown;         /* which one that of the last finished iteration */
+    bool ahead;        /* the next iteration's average is enqueued already */
     bool decided;      /* units of the next trip are on the devices */
     bool trip_decided; /* those of the last trip were */
     int64_t bad_read;  /* where xpe_numbers_ask puts its answer */
     bool bounds_old;   /* `bounds` and patch_eps are not those of the last trip and average */
-    int trip_flags;   /* of the last trip: which sums wait to be averaged */
-    int modes_before; /* before this iteration, with d_before: what a diverged run falls back to */
+    int trip_flags;    /* of the last trip: which sums wait to be averaged */
+    int modes_before;  /* before this iteration, with d_before: what a diverged run falls back to */
     int modes, modes_max;
     xpe_mode_numbers *mode;                /* [modes_max] */
     double *share, *d_eps, *cover_eps;     /* [modes_max], as the operations take them */
@@ -152,8 +152,8 @@ XPE_MUST_CHECK xpe_status xpe_exchange_windows(xpe_run *run, size_t band, size_t
                                                xpe_error *err);
 /* Where the backend can move rows beside the batches that do not need them (docs/decisions/0005):
  * sums of a trip with step 1 leave for their owners when the frames of the rim are done, those of
- * other devices first, the device's own when the trip is over; z and x-bar (`band`) of a known probe
- * come into windows while frames are in work that do not reach beyond the band. */
+ * other devices first, the device's own when the trip is over; z and x-bar (`band`) of a known
+ * probe come into windows while frames are in work that do not reach beyond the band. */
 bool xpe_exchange_overlaps(const xpe_run *run);
 void xpe_exchange_early_clear(xpe_run *run, int flags);
 void xpe_exchange_early(xpe_run *run, int flags, bool own);

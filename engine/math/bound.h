@@ -1,5 +1,5 @@
-/* How large a contribution to the sums of a trip can be (algorithm.md 5): from the largest values of
- * before, on the host or on a device, with the same bits. */
+/* How large a contribution to the sums of a trip can be (algorithm.md 5): from the largest values
+ * of before, on the host or on a device, with the same bits. */
 #ifndef XPE_BOUND_H
 #define XPE_BOUND_H
 

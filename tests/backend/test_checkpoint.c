@@ -229,8 +229,8 @@ static void a_loaded_run_goes_on_with_the_same_bits_on_any_devices(void **state)
         }
 }
 
-/* After 64 iterations the sums of a known probe's patches are taken anew, as part of the trip that a
- * held run has yet to make. */
+/* After 64 iterations the sums of a known probe's patches are taken anew, as part of the trip that
+ * a held run has yet to make. */
 static void a_run_held_before_its_sums_are_renewed_has_the_same_bits(void **state)
 {
     (void)state;
@@ -240,8 +240,7 @@ static void a_run_held_before_its_sums_are_renewed_has_the_same_bits(void **stat
             xpe_stage stage = xpt_stage(67);
             xpt_result *right =
                 xpt_run_well(&c->desc, &stage, (xpt_division){.devices = 1, .threads = 1});
-            live first = run_to(c, &stage, 2, at, right),
-                 second = open_run(&c->desc, &stage, 3, 2);
+            live first = run_to(c, &stage, 2, at, right), second = open_run(&c->desc, &stage, 3, 2);
             tape t = {0};
             xpe_error err;
             save(first, &t);

@@ -123,10 +123,10 @@ static void the_largest_copies_and_patches_are_told(void **state)
     xpe_error err;
 
     (void)state;
-    assert_int_equal(s.t.b->sums_create(&sums, s.t.team, 0,
-                                        &(xpe_sums_desc){MODES, true, true, true, SIDE, SIDE, NULL,
-                                                         FRAMES, SIDE},
-                                        &err),
+    assert_int_equal(s.t.b->sums_create(
+                         &sums, s.t.team, 0,
+                         &(xpe_sums_desc){MODES, true, true, true, SIDE, SIDE, NULL, FRAMES, SIDE},
+                         &err),
                      XPE_OK);
     for (int i = 0; i < FRAMES * PLANE; i++)
         counts[i] = (float)xpt_random_unit(&r);

@@ -395,8 +395,8 @@ static void a_run_that_diverges_later_keeps_its_last_good_iteration(void **state
         }
 }
 
-/* The same without a data error in between: whenever it is noticed, what was read is finite, and what
- * stays is the iteration before. */
+/* The same without a data error in between: whenever it is noticed, what was read is finite, and
+ * what stays is the iteration before. */
 static void a_run_that_diverges_unnoticed_goes_back_when_it_is_noticed(void **state)
 {
     (void)state;
@@ -436,8 +436,8 @@ static void a_run_that_diverges_unnoticed_goes_back_when_it_is_noticed(void **st
                     st = xpe_run_step(l.run, &report, &err);
                     steps += st == XPE_OK;
                     if (st == XPE_OK && look)
-                        assert_int_equal(
-                            xpe_run_object(l.run, kept + (size_t)steps * pixels, &err), XPE_OK);
+                        assert_int_equal(xpe_run_object(l.run, kept + (size_t)steps * pixels, &err),
+                                         XPE_OK);
                     for (size_t i = 0; st == XPE_OK && look && i < pixels; i++)
                         assert_true(isfinite(kept[(size_t)steps * pixels + i].re) &&
                                     isfinite(kept[(size_t)steps * pixels + i].im));

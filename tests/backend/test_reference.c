@@ -275,8 +275,8 @@ static void the_truth_stays_with_and_without_masked_pixels(void **state)
     }
 }
 
-/* The sum of the patches follows from itself and is summed anew now and then: without that the object
- * is 1.1e-5 away after 500 iterations. */
+/* The sum of the patches follows from itself and is summed anew now and then: without that the
+ * object is 1.1e-5 away after 500 iterations. */
 static void a_long_run_stays_with_the_oracle(void **state)
 {
     xpt_case *c = xpt_tiny_create(1);

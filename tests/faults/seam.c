@@ -4,7 +4,8 @@
  * The functions here have the names of libc's, so that everything in the process goes through them:
  * our own code, SQLite, HDF5, jansson, libmicrohttpd.  What libc calls inside itself does not.
  *
- *     XP_FAULT = RULE;RULE;...      RULE = CALL:N:ACTION[:path=TEXT][:when=FILE][:in=PROGRAM][:once]
+ *     XP_FAULT = RULE;RULE;...      RULE =
+ * CALL:N:ACTION[:path=TEXT][:when=FILE][:in=PROGRAM][:once]
  *
  *     CALL     the name of a call below, `any` of the system calls, or `alloc`
  *     N        the N-th such call of the process that fits the rest of the rule; `N+` all from then
@@ -15,8 +16,8 @@
  *     in       only in the program of that name
  *     once     not again in a process that starts after it has happened; needs XP_FAULT_LOG
  *
- *     XP_FAULT_LOG = FILE      gets a line "RULE PROGRAM PID PATH" for each fault, before it happens
- *     XP_FAULT_COUNT = FILE    gets a line "PROGRAM PID any=N alloc=N" when a process ends well
+ *     XP_FAULT_LOG = FILE      gets a line "RULE PROGRAM PID PATH" for each fault, before it
+ * happens XP_FAULT_COUNT = FILE    gets a line "PROGRAM PID any=N alloc=N" when a process ends well
  *
  * Any thread.  Nothing here allocates. */
 #include <dlfcn.h>
@@ -161,8 +162,8 @@ static void take_rule(char *text)
 static int open_for(const char *variable)
 {
     const char *path = getenv(variable);
-    int fd = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT, 0644)
-                  : -1;
+    int fd =
+        path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT, 0644) : -1;
     int high = fd >= 0 ? (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 200) : -1;
 
     if (fd >= 0)
@@ -344,7 +345,8 @@ static void find(void *function, const char *name)
         return result;                                                                             \
     }
 
-#define CALL_FD(type, name, parameters, arguments) CALL(type, name, parameters, arguments, fd, NULL, NULL)
+#define CALL_FD(type, name, parameters, arguments)                                                 \
+    CALL(type, name, parameters, arguments, fd, NULL, NULL)
 
 /* those that return an error number */
 #define CALL_CODE(name, parameters, arguments, fd)                                                 \
@@ -401,7 +403,8 @@ CALL(void *, mmap64, (void *address, size_t size, int protection, int flags, int
 CALL_CODE(posix_fallocate, (int fd, off_t at, off_t size), (fd, at, size), fd)
 CALL_CODE(posix_fallocate64, (int fd, off_t at, off_t size), (fd, at, size), fd)
 CALL_CODE(pthread_create,
-          (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument),
+          (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *),
+           void *argument),
           (thread, attributes, run, argument), -1)
 CALL_CODE(posix_spawn,
           (pid_t * pid, const char *program, const posix_spawn_file_actions_t *actions,
@@ -491,6 +494,5 @@ SEAM void *realloc(void *block, size_t size)
 {
     if (refused())
         return NULL;
-    return __interceptor_realloc ? __interceptor_realloc(block, size)
-                                 : __libc_realloc(block, size);
+    return __interceptor_realloc ? __interceptor_realloc(block, size) : __libc_realloc(block, size);
 }

@@ -1,10 +1,12 @@
-/* Times iterations of the engine on scans that it makes itself, through engine.h and backend.h only.
+/* Times iterations of the engine on scans that it makes itself, through engine.h and backend.h
+ * only.
  *
  *   bench_cuda cuda:0 [cuda:1 ...] [--case NAME] [--iterations N] [--frames-scale F]
  *
- * A table for docs/performance.md.  For every case: seconds an iteration (the median of those after the first two), bytes by design (docs/performance.md), and the
- * share of this device's copy bandwidth that they make, which is the figure that compares between cards.  The
- * counts are a speckle that means nothing: an iteration takes the same time whatever it reconstructs. */
+ * A table for docs/performance.md.  For every case: seconds an iteration (the median of those after
+ * the first two), bytes by design (docs/performance.md), and the share of this device's copy
+ * bandwidth that they make, which is the figure that compares between cards.  The counts are a
+ * speckle that means nothing: an iteration takes the same time whatever it reconstructs. */
 #include "backend/backend.h"
 
 #include <math.h>
@@ -21,9 +23,11 @@ typedef struct bench_case {
 } bench_case;
 
 static const bench_case cases[] = {
-    {"gold-known", 794, 512, 1, true},   {"gold-one", 794, 512, 1, false},     {"gold-two", 794, 512, 2, false},
-    {"256-known", 10000, 256, 1, true},  {"256-two", 10000, 256, 2, false},    {"128-known", 50000, 128, 1, true},
-    {"128-two", 50000, 128, 2, false},   {"cufft-400", 1200, 400, 1, true},    {"tiny", 64, 64, 1, true},
+    {"gold-known", 794, 512, 1, true}, {"gold-one", 794, 512, 1, false},
+    {"gold-two", 794, 512, 2, false},  {"256-known", 10000, 256, 1, true},
+    {"256-two", 10000, 256, 2, false}, {"128-known", 50000, 128, 1, true},
+    {"128-two", 50000, 128, 2, false}, {"cufft-400", 1200, 400, 1, true},
+    {"tiny", 64, 64, 1, true},
 };
 
 static double now(void)
@@ -45,7 +49,8 @@ static void *make(size_t count, size_t size)
     void *p = calloc(count, size);
 
     if (!p) {
-        fprintf(stderr, "host memory is exhausted: %.1f GiB were asked for\n", (double)count * (double)size / 0x1p30);
+        fprintf(stderr, "host memory is exhausted: %.1f GiB were asked for\n",
+                (double)count * (double)size / 0x1p30);
         exit(EXIT_FAILURE);
     }
     return p;
@@ -53,7 +58,8 @@ static void *make(size_t count, size_t size)
 
 /* --------------------------------------------------------------------------- copy bandwidth */
 
-/* Bytes read and written a second by a copy within the device, or 0 when there is no room for it. */
+/* Bytes read and written a second by a copy within the device, or 0 when there is no room for it.
+ */
 static double copy_bandwidth(const xpe_device_list *devices)
 {
     const size_t bytes = (size_t)1 << 30;
@@ -64,9 +70,11 @@ static double copy_bandwidth(const xpe_device_list *devices)
     xpe_error err;
     double best = 0, seen;
 
-    if (xpe_backend_find(&backend, &one, &err) != XPE_OK || backend->open(&team, &one, 64, 1, &err) != XPE_OK)
+    if (xpe_backend_find(&backend, &one, &err) != XPE_OK ||
+        backend->open(&team, &one, 64, 1, &err) != XPE_OK)
         stop("copy bandwidth", &err);
-    if (backend->buffer_create(&from, team, 0, bytes, &err) == XPE_OK && backend->buffer_create(&to, team, 0, bytes, &err) == XPE_OK)
+    if (backend->buffer_create(&from, team, 0, bytes, &err) == XPE_OK &&
+        backend->buffer_create(&to, team, 0, bytes, &err) == XPE_OK)
         for (int pass = 0; pass < 12; pass++) {
             double begin;
             backend->download(team, &seen, to, 0, sizeof seen); /* makes the host wait */
@@ -101,7 +109,8 @@ static uint32_t draw(uint64_t *state)
     return (uint32_t)(*state >> 33);
 }
 
-/* Speckle under an envelope: 256 different rows, put together anew for every frame, fast to make. */
+/* Speckle under an envelope: 256 different rows, put together anew for every frame, fast to make.
+ */
 static void fill_frames(scan *s, const bench_case *c)
 {
     uint16_t *rows = make((size_t)(256 * c->n), sizeof *rows);
@@ -112,7 +121,8 @@ static void fill_frames(scan *s, const bench_case *c)
         rows[i] = (uint16_t)(exp(-60 * x * x) * (double)(draw(&state) % 1000));
     }
     for (int64_t r = 0; r < c->frames * c->n; r++)
-        memcpy(s->frames + r * c->n, rows + (int64_t)(draw(&state) % 256) * c->n, (size_t)c->n * sizeof *rows);
+        memcpy(s->frames + r * c->n, rows + (int64_t)(draw(&state) % 256) * c->n,
+               (size_t)c->n * sizeof *rows);
     free(rows);
 }
 
@@ -139,11 +149,17 @@ static void scan_make(scan *s, const bench_case *c)
     fill_frames(s, c);
     place_frames(s, c, pitch);
     for (int64_t i = 0; i < c->modes * plane; i++) {
-        double r = (double)(i % plane / c->n - c->n / 2) / (double)c->n, q = (double)(i % c->n - c->n / 2) / (double)c->n;
+        double r = (double)(i % plane / c->n - c->n / 2) / (double)c->n,
+               q = (double)(i % c->n - c->n / 2) / (double)c->n;
         s->probe[i].re = (float)(20 * exp(-20 * (r * r + q * q)) * (i < plane ? 1 : 4 * r));
     }
-    s->desc.scan = (xpe_scan){.num_frames = c->frames, .n = c->n, .frames = s->frames, .type = XPE_U16, .positions = s->positions,
-                              .wavelength_m = 1e-10, .detector_distance_m = 1};
+    s->desc.scan = (xpe_scan){.num_frames = c->frames,
+                              .n = c->n,
+                              .frames = s->frames,
+                              .type = XPE_U16,
+                              .positions = s->positions,
+                              .wavelength_m = 1e-10,
+                              .detector_distance_m = 1};
     s->desc.scan.detector_pitch_m = s->desc.scan.wavelength_m / ((double)c->n * pitch);
     s->desc.probe_modes = c->modes;
     if (c->known) {
@@ -172,7 +188,8 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void time_case(const bench_case *c, const xpe_device_list *devices, int iterations, double bandwidth)
+static void time_case(const bench_case *c, const xpe_device_list *devices, int iterations,
+                      double bandwidth)
 {
     double *seconds = make((size_t)iterations, sizeof *seconds), created;
     xpe_stage stage = xpe_stage_default();
@@ -189,7 +206,8 @@ static void time_case(const bench_case *c, const xpe_device_list *devices, int i
     /* an object of ones: the start is not what is timed */
     s.desc.init_object_shape[0] = xpe_problem_grid(problem)->rows;
     s.desc.init_object_shape[1] = xpe_problem_grid(problem)->cols;
-    s.object = make((size_t)(s.desc.init_object_shape[0] * s.desc.init_object_shape[1]), sizeof *s.object);
+    s.object =
+        make((size_t)(s.desc.init_object_shape[0] * s.desc.init_object_shape[1]), sizeof *s.object);
     for (int64_t i = 0; i < s.desc.init_object_shape[0] * s.desc.init_object_shape[1]; i++)
         s.object[i].re = 1;
     s.desc.init_object = s.object;
@@ -216,10 +234,14 @@ static void time_case(const bench_case *c, const xpe_device_list *devices, int i
     median = seconds[2 + (iterations - 2) / 2];
     {
         double bytes = (double)(after.bytes_moved - before.bytes_moved) / (iterations - 2);
-        printf("| %-10s | %6lld x %3lld^2, %d %-9s | %7.2f | %9.3f | %8.2f | %7.1f | %5.1f %% | %7.2f | %.3f |\n", c->name,
-               (long long)c->frames, (long long)c->n, c->modes, c->known ? "known" : "estimated", created, 1e3 * median,
-               bytes * 1e-9, bytes / median * 1e-9, bandwidth > 0 ? 100 * bytes / median / (bandwidth * devices->count) : 0,
-               (double)after.bytes_peak / 0x1p30, (double)after.bytes_planned / (double)after.bytes_peak);
+        printf("| %-10s | %6lld x %3lld^2, %d %-9s | %7.2f | %9.3f | %8.2f | %7.1f | %5.1f %% | "
+               "%7.2f | %.3f |\n",
+               c->name, (long long)c->frames, (long long)c->n, c->modes,
+               c->known ? "known" : "estimated", created, 1e3 * median, bytes * 1e-9,
+               bytes / median * 1e-9,
+               bandwidth > 0 ? 100 * bytes / median / (bandwidth * devices->count) : 0,
+               (double)after.bytes_peak / 0x1p30,
+               (double)after.bytes_planned / (double)after.bytes_peak);
         (void)fflush(stdout);
     }
 done:
@@ -235,7 +257,8 @@ static void show_devices(void)
     size_t count = xpe_devices_list(infos, sizeof infos / sizeof *infos);
 
     for (size_t i = 0; i < count && i < sizeof infos / sizeof *infos; i++)
-        printf("%s: %s%s%s, %.1f GiB free\n", infos[i].name, infos[i].model, infos[i].absent[0] ? "absent: " : "", infos[i].absent,
+        printf("%s: %s%s%s, %.1f GiB free\n", infos[i].name, infos[i].model,
+               infos[i].absent[0] ? "absent: " : "", infos[i].absent,
                (double)infos[i].bytes_free / 0x1p30);
 }
 
@@ -256,7 +279,9 @@ int main(int argc, char **argv)
         else if (argv[i][0] != '-' && devices.count < 64)
             names[devices.count++] = argv[i];
         else {
-            fprintf(stderr, "usage: %s DEVICE... [--case NAME] [--iterations N] [--frames-scale F]\n", argv[0]);
+            fprintf(stderr,
+                    "usage: %s DEVICE... [--case NAME] [--iterations N] [--frames-scale F]\n",
+                    argv[0]);
             return 2;
         }
     }
@@ -266,7 +291,8 @@ int main(int argc, char **argv)
     show_devices();
     bandwidth = copy_bandwidth(&devices);
     printf("copy within %s: %.0f GB/s read and written\n", names[0], bandwidth * 1e-9);
-    printf("\n| %d device%s | frames, modes, probe | start s | ms an iteration | GB by design | GB/s | of copy | memory GiB | planned "
+    printf("\n| %d device%s | frames, modes, probe | start s | ms an iteration | GB by design | "
+           "GB/s | of copy | memory GiB | planned "
            "x |\n|---|---|---|---|---|---|---|---|---|\n",
            devices.count, devices.count > 1 ? "s" : "");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

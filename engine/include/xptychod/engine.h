@@ -79,8 +79,9 @@ typedef struct xpe_c32 {
 /* Stored type of a frame's pixels. */
 #define XPE_TYPE_LIST(X)                                                                           \
     X(U8, uint8, 1)                                                                                \
-    X(I8, int8, 1) X(U16, uint16, 2) X(I16, int16, 2) X(U32, uint32, 4) X(I32, int32, 4)           \
-        X(U64, uint64, 8) X(I64, int64, 8) X(F32, float32, 4) X(F64, float64, 8)
+    X(I8, int8, 1)                                                                                 \
+    X(U16, uint16, 2) X(I16, int16, 2) X(U32, uint32, 4) X(I32, int32, 4) X(U64, uint64, 8)        \
+        X(I64, int64, 8) X(F32, float32, 4) X(F64, float64, 8)
 typedef enum xpe_type {
 #define X(name, text, bytes) XPE_##name,
     XPE_TYPE_LIST(X)
@@ -309,8 +310,7 @@ xpe_run_stats xpe_run_get_stats(const xpe_run *run);
 
 /* --------------------------------------------------------------------------------- building */
 
-const char *
-xpe_build_identity(void); /* version and compiler: what bit-identity is promised for */
+const char *xpe_build_identity(void); /* version and compiler: what bit-identity is promised for */
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
-/* The few words of cmocka that the backend tests use, for a machine that has a GPU and no cmocka and from which nothing
- * can be fetched (tests/gpu/run.sh).  Everywhere else the real cmocka is used; nothing is mocked here. */
+/* The few words of cmocka that the backend tests use, for a machine that has a GPU and no cmocka
+ * and from which nothing can be fetched (tests/gpu/run.sh).  Everywhere else the real cmocka is
+ * used; nothing is mocked here. */
 #ifndef XPT_SMALL_CMOCKA_H
 #define XPT_SMALL_CMOCKA_H
 
@@ -13,13 +14,13 @@ struct CMUnitTest {
     void (*run)(void **state);
 };
 
-/* One test at a time, on the thread that runs them.  Every file that includes this in one program shares the one jump
- * target, which is why it is weak and not static. */
+/* One test at a time, on the thread that runs them.  Every file that includes this in one program
+ * shares the one jump target, which is why it is weak and not static. */
 __attribute__((weak)) jmp_buf xpt_failed;
 
 #define cmocka_unit_test(function)                                                                 \
     {                                                                                              \
-        #function, function                                                                        \
+#function, function                                                                        \
     }
 
 static inline void xpt_fail(const char *text, const char *file, int line)
@@ -47,7 +48,8 @@ static inline void xpt_fail(const char *text, const char *file, int line)
 #define assert_non_null(x) xpt_assert((x), "NULL: " #x)
 #define assert_int_equal(a, b) xpt_assert((intmax_t)(a) == (intmax_t)(b), #a " is not " #b)
 #define assert_int_not_equal(a, b) xpt_assert((intmax_t)(a) != (intmax_t)(b), #a " is " #b)
-#define assert_in_range(x, low, high) xpt_assert((x) >= (low) && (x) <= (high), #x " is out of " #low ".." #high)
+#define assert_in_range(x, low, high)                                                              \
+    xpt_assert((x) >= (low) && (x) <= (high), #x " is out of " #low ".." #high)
 #define assert_string_equal(a, b) xpt_assert(strcmp((a), (b)) == 0, #a " is not " #b)
 #define assert_memory_equal(a, b, size) xpt_assert(memcmp((a), (b), (size)) == 0, #a " is not " #b)
 #define _assert_true(x, text, file, line)                                                          \
@@ -77,6 +79,7 @@ static inline int xpt_run_all(const struct CMUnitTest *tests, size_t count)
     printf("[==========] %zu tests, %d failed\n", count, failures);
     return failures;
 }
-#define cmocka_run_group_tests(tests, setup, teardown) xpt_run_all(tests, sizeof(tests) / sizeof *(tests))
+#define cmocka_run_group_tests(tests, setup, teardown)                                             \
+    xpt_run_all(tests, sizeof(tests) / sizeof *(tests))
 
 #endif

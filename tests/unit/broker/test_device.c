@@ -135,8 +135,7 @@ static void a_pong_brings_the_memory_of_now_and_no_device(void **state)
 
     assert_true(updated(&devices, "{}")); /* a worker that says nothing about it */
     assert_false(updated(&devices, "{\"devices\": [{\"bytes_free\": 2}]}"));
-    assert_false(
-        updated(&devices, "{\"devices\": [{\"name\": \"cpu\", \"bytes_free\": -2}]}"));
+    assert_false(updated(&devices, "{\"devices\": [{\"name\": \"cpu\", \"bytes_free\": -2}]}"));
     xpp_job_free(job);
 }
 

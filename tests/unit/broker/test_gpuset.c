@@ -47,9 +47,12 @@ static void sets_are_devices_with_plus_between(void **state)
 
 static void anything_else_is_refused_by_its_name(void **state)
 {
-    static const char *const broken[] = {"cpu",        "cuda",     "cuda:",     "cuda:x",
-                                         "cuda:00",    "cuda:+1",  "cuda:-1",   "cuda:1x",
-                                         "cuda:0+",    "+cuda:0",  "cuda:0 +",  "cuda:0,cuda:1",
+    static const char *const broken[] = {"cpu",         "cuda",
+                                         "cuda:",       "cuda:x",
+                                         "cuda:00",     "cuda:+1",
+                                         "cuda:-1",     "cuda:1x",
+                                         "cuda:0+",     "+cuda:0",
+                                         "cuda:0 +",    "cuda:0,cuda:1",
                                          "auto cuda:0", "cuda:123456789012345"};
     (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)

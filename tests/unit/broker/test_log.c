@@ -26,7 +26,9 @@ static void capture(const void *folder, void (*log)(void))
 
 static void two(void)
 {
-    xpd_log(XPD_LOG_WARNING, "01KG", "he said \"%s\"\n", "no\x1b[31m \xc2\x9b" "31m \xc3\xa9 \xff");
+    xpd_log(XPD_LOG_WARNING, "01KG", "he said \"%s\"\n",
+            "no\x1b[31m \xc2\x9b"
+            "31m \xc3\xa9 \xff");
     xpd_log(XPD_LOG_DEBUG, NULL, "too much detail");
     xpd_log(XPD_LOG_ERROR, NULL, "second");
 }
@@ -35,7 +37,8 @@ static void text_is_a_line_with_the_job_and_no_control_characters(void **state)
 {
     xpd_log_set_json(false);
     capture(*state, two);
-    assert_non_null(strstr(text, " warning: job 01KG: he said \"no\\x1b[31m \\xc2\\x9b31m \xc3\xa9 "));
+    assert_non_null(
+        strstr(text, " warning: job 01KG: he said \"no\\x1b[31m \\xc2\\x9b31m \xc3\xa9 "));
     assert_non_null(strstr(text, " error: second\n"));
     assert_null(strstr(text, "detail"));
     assert_null(strchr(text, 0x1b));

@@ -1,6 +1,6 @@
-/* The account of memory: for random shapes a run takes what it was said to take, a device that is too small is refused
- * with the numbers before anything is taken, and where memory is short fewer frames are in work together, with the same
- * bits. */
+/* The account of memory: for random shapes a run takes what it was said to take, a device that is
+ * too small is refused with the numbers before anything is taken, and where memory is short fewer
+ * frames are in work together, with the same bits. */
 #include "cuda/team.h"
 #include "emu.h"
 #include "engine_run.h"
@@ -56,7 +56,8 @@ static xpt_case *random_case(xpt_random *r, int *devices)
 {
     static const int64_t sides[] = {8, 12, 16, 20, 32, 64};
     int64_t n = sides[xpt_random_below(r, 6)];
-    int points = 2 + (int)xpt_random_below(r, n > 32 ? 4 : 8), modes = 1 + (int)xpt_random_below(r, 3);
+    int points = 2 + (int)xpt_random_below(r, n > 32 ? 4 : 8),
+        modes = 1 + (int)xpt_random_below(r, 3);
     xpt_case *c = xpt_small_create(n, points, modes, (uint64_t)xpt_random_below(r, 1000) + 1);
 
     *devices = 1 + (int)xpt_random_below(r, 3);
@@ -85,21 +86,25 @@ static void a_run_takes_what_it_was_said_to_take_or_is_refused(void **state)
         if (o.status != XPE_OK)
             fail_msg("%s", o.error.text);
         if (o.stats.bytes_peak > planned || (double)planned > 1.1 * (double)o.stats.bytes_peak)
-            fail_msg("%lld frames of %lld, %d devices: planned %lld, taken %lld", (long long)c->num_frames, (long long)c->n,
-                     devices, (long long)planned, (long long)o.stats.bytes_peak);
-        for (int k = 0; k < 4; k++) { /* too small and large enough; never begun and then given up */
+            fail_msg("%lld frames of %lld, %d devices: planned %lld, taken %lld",
+                     (long long)c->num_frames, (long long)c->n, devices, (long long)planned,
+                     (long long)o.stats.bytes_peak);
+        for (int k = 0; k < 4;
+             k++) { /* too small and large enough; never begun and then given up */
             int64_t bytes = most * (60 + xpt_random_below(&r, 80)) / 100;
             o = try_run(c, devices, bytes, object);
-            if (o.status == XPE_NO_DEVICE_MEMORY && o.refused && o.error.bytes_needed > o.error.bytes_free &&
-                o.error.bytes_free <= bytes) {
+            if (o.status == XPE_NO_DEVICE_MEMORY && o.refused &&
+                o.error.bytes_needed > o.error.bytes_free && o.error.bytes_free <= bytes) {
                 refused++;
                 continue;
             }
             if (o.status == XPE_OK)
                 continue;
-            if (o.error.bytes_free < ROUNDING && o.error.bytes_needed < ROUNDING + o.error.bytes_free)
+            if (o.error.bytes_free < ROUNDING &&
+                o.error.bytes_needed < ROUNDING + o.error.bytes_free)
                 continue; /* within the rounding of the emulated device */
-            fail_msg("%lld bytes of %lld: %s: %s", (long long)bytes, (long long)most, xpe_status_name(o.status), o.error.text);
+            fail_msg("%lld bytes of %lld: %s: %s", (long long)bytes, (long long)most,
+                     xpe_status_name(o.status), o.error.text);
         }
         free(object);
         xpt_case_destroy(c);
@@ -107,7 +112,8 @@ static void a_run_takes_what_it_was_said_to_take_or_is_refused(void **state)
     assert_in_range(refused, runs / 2, 4 * runs);
 }
 
-/* 100 frames of 64 x 64 with transforms of our own: fields of 3.1 MiB, of which a single frame's 32 KiB must fit. */
+/* 100 frames of 64 x 64 with transforms of our own: fields of 3.1 MiB, of which a single frame's 32
+ * KiB must fit. */
 static void less_memory_means_smaller_batches_and_the_same_bits(void **state)
 {
     xpt_case *c = xpt_small_create(64, 10, 1, 3);
@@ -127,7 +133,8 @@ static void less_memory_means_smaller_batches_and_the_same_bits(void **state)
     for (int64_t room = full; room >= least; room -= (full - least) / 5) {
         o = try_run(c, 1, room + ROUNDING, narrow);
         assert_int_equal(o.status, XPE_OK);
-        assert_true(o.stats.bytes_planned <= room + ROUNDING && o.stats.bytes_peak <= o.stats.bytes_planned);
+        assert_true(o.stats.bytes_planned <= room + ROUNDING &&
+                    o.stats.bytes_peak <= o.stats.bytes_planned);
         assert_memory_equal(wide, narrow, bytes);
         smaller += xpe_emu_calls("k_rows_load") > launches;
     }

@@ -1,15 +1,18 @@
 /* Every operation of the backend table on the CPU and on emulated CUDA, from the same arrays.
  *
- * Where both do the same roundings in the same order the results are equal, to the byte: patches, copies, exact sums of
- * what no transform has touched, averages, what follows from the modes.  Otherwise the bound comes from the roundings:
+ * Where both do the same roundings in the same order the results are equal, to the byte: patches,
+ * copies, exact sums of what no transform has touched, averages, what follows from the modes.
+ * Otherwise the bound comes from the roundings:
  *
- *   sums of N numbers that are not negative, in double, in any order: each within (N - 1) 2^-53 of its value
- *   (Higham, Accuracy and Stability of Numerical Algorithms, 4.2), so two differ by at most 2 N 2^-53 times it;
- *   a transform of N = n^2 points in float: the error is at most log2(N) eta times the result in the 2-norm, with
- *   eta = u + gamma_4 (sqrt 2 + u) < 6.7 u, u = 2^-24 (the same, theorem 24.2).
+ *   sums of N numbers that are not negative, in double, in any order: each within (N - 1) 2^-53 of
+ * its value (Higham, Accuracy and Stability of Numerical Algorithms, 4.2), so two differ by at most
+ * 2 N 2^-53 times it; a transform of N = n^2 points in float: the error is at most log2(N) eta
+ * times the result in the 2-norm, with eta = u + gamma_4 (sqrt 2 + u) < 6.7 u, u = 2^-24 (the same,
+ * theorem 24.2).
  *
- * delta below is that for one transform with the product before it.  What comes of transforms is compared in the 2-norm, of
- * a frame or of a window; roundings of single pixels count sqrt(pixels) times in it. */
+ * delta below is that for one transform with the product before it.  What comes of transforms is
+ * compared in the 2-norm, of a frame or of a window; roundings of single pixels count sqrt(pixels)
+ * times in it. */
 #include "bench.h"
 #include "oracle.h"
 #include "synthetic.h"
@@ -64,7 +67,8 @@ static void fill(xpt_random *r, xpe_c32 *to, int64_t count, double size)
 
 static xpe_c32 pixel_of(const scene *s, const xpe_c32 *image, int j, int64_t i)
 {
-    return image ? image[(s->first[2 * j] + i / s->n) * s->cols + s->first[2 * j + 1] + i % s->n] : s->v[j * s->plane + i];
+    return image ? image[(s->first[2 * j] + i / s->n) * s->cols + s->first[2 * j + 1] + i % s->n]
+                 : s->v[j * s->plane + i];
 }
 
 /* sum_k ||d_k x||^2 / n^2 of frame j's patch x of an image, or of v_j where image is NULL. */
@@ -81,8 +85,9 @@ static double field_energy(const scene *s, const xpe_c32 *image, int j)
     return sum;
 }
 
-/* Counts whose amplitudes are 0.7 of those that v_j gives (the patch of an image): a small change of the field changes
- * what replaces it by at most 1.4 times as much, also where the field is small. */
+/* Counts whose amplitudes are 0.7 of those that v_j gives (the patch of an image): a small change
+ * of the field changes what replaces it by at most 1.4 times as much, also where the field is
+ * small. */
 static void measure(scene *s, const xpe_c32 *image)
 {
     xpt_dft *dft = xpt_dft_create(s->n);
@@ -140,14 +145,17 @@ static scene scene_create(int64_t n)
     fill(&r, s.d, (int64_t)modes, 1);
     fill(&r, s.u, (int64_t)modes, 0.1);
     for (size_t i = 0; i < modes; i++) {
-        double energy = (double)s.d[i].re * (double)s.d[i].re + (double)s.d[i].im * (double)s.d[i].im;
+        double energy =
+            (double)s.d[i].re * (double)s.d[i].re + (double)s.d[i].im * (double)s.d[i].im;
         double scale = (double)ALPHA / (double)n / MODES / energy;
         s.probe[i] = (xpe_c32){s.d[i].re / (float)n, s.d[i].im / (float)n};
-        s.divider[i] = (xpe_c32){(float)(scale * (double)s.d[i].re), (float)(-scale * (double)s.d[i].im)};
+        s.divider[i] =
+            (xpe_c32){(float)(scale * (double)s.d[i].re), (float)(-scale * (double)s.d[i].im)};
         s.weight[i] = (float)energy;
         s.deviation[i] = (float)(0.1 + xpt_random_unit(&r));
     }
-    for (size_t i = 0; i < frames * MODES; i++) { /* half the modes: the same phases in the far field */
+    for (size_t i = 0; i < frames * MODES;
+         i++) { /* half the modes: the same phases in the far field */
         size_t at = i / frames * (size_t)s.plane + i % (size_t)s.plane;
         s.copies[i] = (xpe_c32){0.5f * s.d[at].re, 0.5f * s.d[at].im};
     }
@@ -187,7 +195,8 @@ static double apart(const xpe_c32 *a, const xpe_c32 *b, size_t count)
     double sum = 0;
 
     for (size_t i = 0; i < count; i++)
-        sum += pow((double)a[i].re - (double)b[i].re, 2) + pow((double)a[i].im - (double)b[i].im, 2);
+        sum +=
+            pow((double)a[i].re - (double)b[i].re, 2) + pow((double)a[i].im - (double)b[i].im, 2);
     return sqrt(sum);
 }
 
@@ -210,7 +219,8 @@ static void assert_close(const char *what, double seen, double bound)
 /* What the operations on frames use, on one side. */
 typedef struct side {
     xpt_bench t;
-    xpe_buffer *first, *y, *energy, *masked, *v, *z, *image, *probe, *divider, *weight, *misfit, *v_energy;
+    xpe_buffer *first, *y, *energy, *masked, *v, *z, *image, *probe, *divider, *weight, *misfit,
+        *v_energy;
     xpe_sums *sums;
     int64_t order[FRAMES];
 } side;
@@ -240,15 +250,20 @@ static side side_create(const scene *s, int i)
     for (int j = 0; j < FRAMES; j++)
         a.order[j] = j;
     t.b->amplitudes(t.team, 0,
-                    &(xpe_amplitude_args){.frames = s->counts, .type = XPE_F32, .order = a.order, .y = a.y, .energy = a.energy,
-                                          .masked = a.masked, .batch = {0, FRAMES, FRAMES}});
+                    &(xpe_amplitude_args){.frames = s->counts,
+                                          .type = XPE_F32,
+                                          .order = a.order,
+                                          .y = a.y,
+                                          .energy = a.energy,
+                                          .masked = a.masked,
+                                          .batch = {0, FRAMES, FRAMES}});
     xpt_bench_wait(t);
     return a;
 }
 
 static void side_destroy(side *a)
 {
-    xpe_buffer *const all[] = {a->first, a->y,       a->energy, a->masked, a->v,      a->z,
+    xpe_buffer *const all[] = {a->first, a->y,     a->energy,  a->masked, a->v,      a->z,
                                a->image, a->probe, a->divider, a->weight, a->misfit, a->v_energy};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -271,7 +286,8 @@ static void read_sum(const scene *s, const side *a, xpe_sum_array array, int mod
 static void the_trip(int64_t n)
 {
     scene s = scene_create(n);
-    double delta = delta_of(n), energy[SIDES][FRAMES], misfit[SIDES][FRAMES], strongest = 0, fit, reach = 0;
+    double delta = delta_of(n), energy[SIDES][FRAMES], misfit[SIDES][FRAMES], strongest = 0, fit,
+           reach = 0;
     size_t frames = (size_t)(FRAMES * s.plane);
     int64_t *sum[SIDES];
     float largest[SIDES][FRAMES];
@@ -282,26 +298,28 @@ static void the_trip(int64_t n)
         a.t.b->sums_clear(a.t.team, 0, a.sums);
         for (int64_t at = 0; at < FRAMES; at += 3)
             a.t.b->fit(a.t.team, 0,
-                       &(xpe_fit_args){.flags = XPE_FIT_ERROR | XPE_FIT_UPDATE | XPE_FIT_PATCH | XPE_FIT_SUM_V | XPE_FIT_SUM_L,
-                                       .modes = MODES,
-                                       .batch = {at, at ? FRAMES - 3 : 3, FRAMES},
-                                       .one_minus_alpha = 1 - ALPHA,
-                                       .two_rho = 0, /* v stays what the counts were made for; see the_update */
-                                       .cols = s.cols,
-                                       .first = a.first,
-                                       .y = a.y,
-                                       .v = a.v,
-                                       .image = a.image,
-                                       .z = a.z,
-                                       .probe = a.probe,
-                                       .divider = a.divider,
-                                       .weight = a.weight,
-                                       .sums = a.sums,
-                                       .unit_w = s.unit,
-                                       .unit_v = s.unit,
-                                       .unit_l = s.unit,
-                                       .misfit = a.misfit,
-                                       .v_energy = a.v_energy});
+                       &(xpe_fit_args){
+                           .flags = XPE_FIT_ERROR | XPE_FIT_UPDATE | XPE_FIT_PATCH | XPE_FIT_SUM_V |
+                                    XPE_FIT_SUM_L,
+                           .modes = MODES,
+                           .batch = {at, at ? FRAMES - 3 : 3, FRAMES},
+                           .one_minus_alpha = 1 - ALPHA,
+                           .two_rho = 0, /* v stays what the counts were made for; see the_update */
+                           .cols = s.cols,
+                           .first = a.first,
+                           .y = a.y,
+                           .v = a.v,
+                           .image = a.image,
+                           .z = a.z,
+                           .probe = a.probe,
+                           .divider = a.divider,
+                           .weight = a.weight,
+                           .sums = a.sums,
+                           .unit_w = s.unit,
+                           .unit_v = s.unit,
+                           .unit_l = s.unit,
+                           .misfit = a.misfit,
+                           .v_energy = a.v_energy});
         xpt_bench_wait(a.t);
         xpt_bench_read(a.t, energy[i], a.energy, sizeof energy[i]);
         xpt_bench_read(a.t, misfit[i], a.misfit, sizeof misfit[i]);
@@ -315,24 +333,31 @@ static void the_trip(int64_t n)
         side_destroy(&a);
     }
     for (int j = 0; j < FRAMES; j++) {
-        /* far fields of norm n ||d x||, each side off by delta of it; | ||G| - y| changes by no more, and the square of
-         * its norm by 2 ||r|| ||dr|| + ||dr||^2 */
+        /* far fields of norm n ||d x||, each side off by delta of it; | ||G| - y| changes by no
+         * more, and the square of its norm by 2 ||r|| ||dr|| + ||dr||^2 */
         double off = 2 * delta * (double)n * sqrt(field_energy(&s, s.image, j));
-        assert_close("energy", fabs(energy[0][j] - energy[1][j]), 2 * (double)s.plane * 0x1p-53 * energy[0][j]);
-        assert_close("misfit", fabs(misfit[0][j] - misfit[1][j]), 2 * sqrt(misfit[0][j]) * off + off * off);
+        assert_close("energy", fabs(energy[0][j] - energy[1][j]),
+                     2 * (double)s.plane * 0x1p-53 * energy[0][j]);
+        assert_close("misfit", fabs(misfit[0][j] - misfit[1][j]),
+                     2 * sqrt(misfit[0][j]) * off + off * off);
         strongest = fmax(strongest, sqrt(field_energy(&s, NULL, j)));
     }
     for (int64_t i = 0; i < MODES * s.plane; i++)
         reach = fmax(reach, hypot((double)s.divider[i].re, (double)s.divider[i].im));
-    /* forward, replaced (1.4 of the error, three roundings of 0.7 of the field), back: n ||F|| delta times these; then
-     * times the divider of each mode, and a few roundings of numbers below 4 in each pixel */
-    fit = 2 * (reach * sqrt(MODES) * (double)(n * n) * strongest * (1.4 * delta + 2.1 * U + 0.7 * delta) + 16 * U * 4 * (double)n);
+    /* forward, replaced (1.4 of the error, three roundings of 0.7 of the field), back: n ||F||
+     * delta times these; then times the divider of each mode, and a few roundings of numbers below
+     * 4 in each pixel */
+    fit = 2 * (reach * sqrt(MODES) * (double)(n * n) * strongest *
+                   (1.4 * delta + 2.1 * U + 0.7 * delta) +
+               16 * U * 4 * (double)n);
     assert_memory_equal(s.told[0], s.told[1], frames * sizeof *s.v); /* two_rho is 0 */
     assert_memory_equal(largest[0], largest[1], sizeof largest[0]);
     for (int k = 0; k < MODES; k++) {
         const int64_t *a = sum[0] + 5 * s.window * k, *b = sum[1] + 5 * s.window * k;
-        assert_close("W", sums_apart(a, b, (size_t)(2 * s.window), s.unit[k].unit), FRAMES * (2 * fit + (double)n * s.unit[k].unit)); /* weights are below 1.6 */
-        assert_memory_equal(a + 2 * s.window, b + 2 * s.window, (size_t)(3 * s.window) * sizeof *a); /* V and L */
+        assert_close("W", sums_apart(a, b, (size_t)(2 * s.window), s.unit[k].unit),
+                     FRAMES * (2 * fit + (double)n * s.unit[k].unit)); /* weights are below 1.6 */
+        assert_memory_equal(a + 2 * s.window, b + 2 * s.window,
+                            (size_t)(3 * s.window) * sizeof *a); /* V and L */
     }
     for (int i = 0; i < SIDES; i++)
         free(sum[i]);
@@ -348,10 +373,24 @@ static void the_update(int64_t n)
 
     for (int i = 0; i < SIDES; i++) {
         side a = side_create(&s, i);
-        xpe_fit_args args = {.flags = XPE_FIT_UPDATE, .modes = MODES, .batch = {0, FRAMES, FRAMES}, .two_rho = TWO_RHO, .cols = s.cols,
-                             .first = a.first, .y = a.y, .v = a.v, .z = a.z, .probe = a.probe, .weight = a.weight,
-                             .divider = a.divider, .sums = a.sums, .unit_v = s.unit, .unit_l = s.unit, .misfit = a.misfit,
-                             .v_energy = a.v_energy, .image = a.image};
+        xpe_fit_args args = {.flags = XPE_FIT_UPDATE,
+                             .modes = MODES,
+                             .batch = {0, FRAMES, FRAMES},
+                             .two_rho = TWO_RHO,
+                             .cols = s.cols,
+                             .first = a.first,
+                             .y = a.y,
+                             .v = a.v,
+                             .z = a.z,
+                             .probe = a.probe,
+                             .weight = a.weight,
+                             .divider = a.divider,
+                             .sums = a.sums,
+                             .unit_v = s.unit,
+                             .unit_l = s.unit,
+                             .misfit = a.misfit,
+                             .v_energy = a.v_energy,
+                             .image = a.image};
         sum[i] = xpt_new((size_t)s.window, sizeof *sum[i]);
         a.t.b->fit(a.t.team, 0, &args);
         xpt_bench_wait(a.t);
@@ -361,7 +400,8 @@ static void the_update(int64_t n)
         a.t.b->fit(a.t.team, 0, &args);
         xpt_bench_wait(a.t);
         read_sum(&s, &a, XPE_SUM_REAL, 1, sum[i]);
-        a.t.b->patches(a.t.team, 0, &(xpe_patch_args){{0, FRAMES, FRAMES}, s.cols, a.first, a.image, a.v});
+        a.t.b->patches(a.t.team, 0,
+                       &(xpe_patch_args){{0, FRAMES, FRAMES}, s.cols, a.first, a.image, a.v});
         xpt_bench_wait(a.t);
         xpt_bench_read(a.t, s.told[i] + frames, a.v, frames * sizeof *s.v);
         side_destroy(&a);
@@ -380,7 +420,8 @@ typedef struct copies_told {
     float largest[MODES * FRAMES];
 } copies_told;
 
-static void read_probe_sum(const scene *s, xpt_bench t, const xpe_sums *sums, xpe_sum_array array, int64_t *to)
+static void read_probe_sum(const scene *s, xpt_bench t, const xpe_sums *sums, xpe_sum_array array,
+                           int64_t *to)
 {
     size_t bytes = (size_t)s->plane * (array == XPE_SUM_REAL ? 1 : 2) * sizeof *to;
     xpe_buffer *out = xpt_bench_make(t, 0, bytes);
@@ -394,21 +435,29 @@ static void read_probe_sum(const scene *s, xpt_bench t, const xpe_sums *sums, xp
 /* Deviations, steps 5 and 6 now, filling, and step 4 from the copies as they were. */
 static copies_told work_on_copies(const scene *s, int i)
 {
-    size_t all = (size_t)(MODES * FRAMES * s->plane), plane = (size_t)s->plane, modes = MODES * plane;
+    size_t all = (size_t)(MODES * FRAMES * s->plane), plane = (size_t)s->plane,
+           modes = MODES * plane;
     side a = side_create(s, i);
     xpt_bench t = a.t;
-    xpe_buffer *copies = put(t, s->copies, all * sizeof *s->copies), *u = put(t, s->u, modes * sizeof *s->u),
-               *d = put(t, s->d, modes * sizeof *s->d), *deviation = put(t, s->deviation, modes * sizeof *s->deviation),
+    xpe_buffer *copies = put(t, s->copies, all * sizeof *s->copies),
+               *u = put(t, s->u, modes * sizeof *s->u), *d = put(t, s->d, modes * sizeof *s->d),
+               *deviation = put(t, s->deviation, modes * sizeof *s->deviation),
                *s_energy = xpt_bench_make(t, 0, MODES * FRAMES * sizeof(float));
-    xpe_copy_state state = {.s = copies, .pending = true, .u = u, .d = d, .deviation = deviation, .two_rho = TWO_RHO};
+    xpe_copy_state state = {
+        .s = copies, .pending = true, .u = u, .d = d, .deviation = deviation, .two_rho = TWO_RHO};
     xpe_batch batch = {0, FRAMES, FRAMES};
-    copies_told told = {.settled = xpt_new(all, sizeof(xpe_c32)), .filled = xpt_new(all, sizeof(xpe_c32)),
-                        .after = xpt_new(all, sizeof(xpe_c32)), .deviation = xpt_new(plane, 8), .sum_s = xpt_new(2 * plane, 8),
+    copies_told told = {.settled = xpt_new(all, sizeof(xpe_c32)),
+                        .filled = xpt_new(all, sizeof(xpe_c32)),
+                        .after = xpt_new(all, sizeof(xpe_c32)),
+                        .deviation = xpt_new(plane, 8),
+                        .sum_s = xpt_new(2 * plane, 8),
                         .sum_r = xpt_new(2 * plane, 8)};
     xpe_sums *sums;
     xpe_error err;
 
-    if (t.b->sums_create(&sums, t.team, 0, &(xpe_sums_desc){MODES, true, true, true, s->n, s->n, NULL, FRAMES, s->n}, &err) != XPE_OK)
+    if (t.b->sums_create(&sums, t.team, 0,
+                         &(xpe_sums_desc){MODES, true, true, true, s->n, s->n, NULL, FRAMES, s->n},
+                         &err) != XPE_OK)
         fail_msg("%s", err.text);
     t.b->sums_clear(t.team, 0, sums);
     t.b->deviation(t.team, 0, &(xpe_deviation_args){MODES, batch, state, sums, s->unit});
@@ -422,9 +471,21 @@ static copies_told work_on_copies(const scene *s, int i)
     t.b->upload(t.team, copies, 0, s->copies, all * sizeof *s->copies);
     state.pending = false;
     t.b->probe_fit(t.team, 0,
-                   &(xpe_probe_args){.modes = MODES, .batch = batch, .copy = state, .one_minus_alpha = 1 - ALPHA, .alpha = ALPHA,
-                                     .two_rho = TWO_RHO, .patch_eps = 1e-6f, .cols = s->cols, .first = a.first, .y = a.y,
-                                     .image = a.image, .probe = a.probe, .sums = sums, .unit_r = s->unit, .unit_s = s->unit,
+                   &(xpe_probe_args){.modes = MODES,
+                                     .batch = batch,
+                                     .copy = state,
+                                     .one_minus_alpha = 1 - ALPHA,
+                                     .alpha = ALPHA,
+                                     .two_rho = TWO_RHO,
+                                     .patch_eps = 1e-6f,
+                                     .cols = s->cols,
+                                     .first = a.first,
+                                     .y = a.y,
+                                     .image = a.image,
+                                     .probe = a.probe,
+                                     .sums = sums,
+                                     .unit_r = s->unit,
+                                     .unit_s = s->unit,
                                      .s_energy = s_energy});
     read_probe_sum(s, t, sums, XPE_SUM_B, told.sum_s);
     read_probe_sum(s, t, sums, XPE_SUM_A, told.sum_r);
@@ -466,16 +527,21 @@ static void the_copies(int64_t n)
     assert_memory_equal(told[0].sum_s, told[1].sum_s, 2 * plane * sizeof(int64_t));
     for (int j = 0; j < FRAMES; j++)
         strongest = fmax(strongest, sqrt(field_energy(&s, s.image, j)));
-    /* Imposed is A S_k / |S_k| with A = g |G_k|, g = 0.7, S_k = n / 2 G_k.  A is off by 1.4 delta n ||F|| in the 2-norm, as in
-     * the trip; the phase by 2 |dS_k| / |S_k|, which times A is 2.8 / n |dS_k|, and ||dS_k|| <= delta n n / 2 ||F||.  Then
-     * back, with delta of 0.7 of the field, four roundings, and times alpha / n and 1 / |p| <= 1 / 0.75. */
-    fit = 2 * ((double)ALPHA / (0.75 * (double)n) * (double)(n * n) * strongest * (3.5 * delta + 4 * U) + 16 * U * 4 * (double)n);
+    /* Imposed is A S_k / |S_k| with A = g |G_k|, g = 0.7, S_k = n / 2 G_k.  A is off by 1.4 delta n
+     * ||F|| in the 2-norm, as in the trip; the phase by 2 |dS_k| / |S_k|, which times A is 2.8 / n
+     * |dS_k|, and ||dS_k|| <= delta n n / 2 ||F||.  Then back, with delta of 0.7 of the field, four
+     * roundings, and times alpha / n and 1 / |p| <= 1 / 0.75. */
+    fit = 2 * ((double)ALPHA / (0.75 * (double)n) * (double)(n * n) * strongest *
+                   (3.5 * delta + 4 * U) +
+               16 * U * 4 * (double)n);
     for (size_t i = 0; i < MODES * FRAMES; i++)
-        assert_close("copies", apart(told[0].after + i * plane, told[1].after + i * plane, plane), (double)TWO_RHO * fit);
+        assert_close("copies", apart(told[0].after + i * plane, told[1].after + i * plane, plane),
+                     (double)TWO_RHO * fit);
     assert_close("R", sums_apart(told[0].sum_r, told[1].sum_r, 2 * plane, s.unit[1].unit),
                  FRAMES * (fit + (double)n * s.unit[1].unit));
     for (int i = 0; i < MODES * FRAMES; i++)
-        assert_close("largest copies", fabs((double)told[0].largest[i] - (double)told[1].largest[i]),
+        assert_close("largest copies",
+                     fabs((double)told[0].largest[i] - (double)told[1].largest[i]),
                      2 * sqrt((double)told[0].largest[i]) * 2 * fit + 4 * fit * fit);
     for (int i = 0; i < SIDES; i++)
         copies_release(&told[i]);
@@ -484,8 +550,8 @@ static void the_copies(int64_t n)
 
 /* The position search and the mean of what comes back; averages on bands; modes. */
 typedef struct rest_told {
-    double search[FRAMES * 9], row_energy[64 * 2], row_max[128 * 2], cover_energy[64 * 2 * MODES], mode_energy[64 * MODES],
-        mode_max[64 * MODES * 3], u_max[64 * MODES];
+    double search[FRAMES * 9], row_energy[64 * 2], row_max[128 * 2], cover_energy[64 * 2 * MODES],
+        mode_energy[64 * MODES], mode_max[64 * MODES * 3], u_max[64 * MODES];
     float nonzero[FRAMES];
     int64_t *back;
     double *v, *l;
@@ -503,21 +569,32 @@ static void work_on_frames(const scene *s, int i, rest_told *told)
 {
     side a = side_create(s, i);
     xpt_bench t = a.t;
-    xpe_buffer *misfit = xpt_bench_make(t, 0, sizeof told->search), *nonzero = xpt_bench_make(t, 0, sizeof told->nonzero);
+    xpe_buffer *misfit = xpt_bench_make(t, 0, sizeof told->search),
+               *nonzero = xpt_bench_make(t, 0, sizeof told->nonzero);
     xpe_batch batch = {0, FRAMES, FRAMES};
     xpe_sums *sums;
     xpe_error err;
 
-    if (t.b->sums_create(&sums, t.team, 0, &(xpe_sums_desc){MODES, true, true, true, s->n, s->n, NULL, FRAMES, s->n}, &err) != XPE_OK)
+    if (t.b->sums_create(&sums, t.team, 0,
+                         &(xpe_sums_desc){MODES, true, true, true, s->n, s->n, NULL, FRAMES, s->n},
+                         &err) != XPE_OK)
         fail_msg("%s", err.text);
     t.b->search(t.team, 0,
-                &(xpe_search_args){MODES, 1, batch, a.first, a.y, a.image, a.probe, s->rows, s->cols, misfit});
+                &(xpe_search_args){MODES, 1, batch, a.first, a.y, a.image, a.probe, s->rows,
+                                   s->cols, misfit});
     xpt_bench_wait(t);
     take(t, told->search, misfit, sizeof told->search);
     t.b->sums_clear(t.team, 0, sums);
     t.b->back(t.team, 0,
-              &(xpe_back_args){.batch = batch, .cols = s->cols, .first = a.first, .y = a.y, .image = a.image, .probe = a.probe,
-                               .sums = sums, .unit = s->unit, .nonzero = nonzero});
+              &(xpe_back_args){.batch = batch,
+                               .cols = s->cols,
+                               .first = a.first,
+                               .y = a.y,
+                               .image = a.image,
+                               .probe = a.probe,
+                               .sums = sums,
+                               .unit = s->unit,
+                               .nonzero = nonzero});
     xpt_bench_wait(t);
     take(t, told->nonzero, nonzero, sizeof told->nonzero);
     told->back = xpt_new((size_t)s->plane * 2, sizeof *told->back);
@@ -540,8 +617,8 @@ static void work_on_images(const scene *s, int i, rest_told *told)
     int64_t *w = xpt_new(pixels * 2, sizeof *w), *real = xpt_new(pixels, sizeof *real);
     double share[MODES] = {0.7, 0.3}, eps[MODES] = {1e-6, 2e-6};
     int32_t *count = xpt_new((size_t)s->window, sizeof *count);
-    xpe_buffer *b_w, *b_real, *v, *l, *b_count, *z, *image, *row_energy, *row_max, *cover, *u, *d, *u_max, *dev, *me, *probe, *divider,
-        *weight, *mode_max;
+    xpe_buffer *b_w, *b_real, *v, *l, *b_count, *z, *image, *row_energy, *row_max, *cover, *u, *d,
+        *u_max, *dev, *me, *probe, *divider, *weight, *mode_max;
 
     for (size_t k = 0; k < pixels * 2; k++)
         w[k] = (int64_t)((xpt_random_unit(&r) - 0.5) * 0x1p52);
@@ -562,9 +639,21 @@ static void work_on_images(const scene *s, int i, rest_told *told)
     t.b->unfix(t.team, 0, &(xpe_unfix_args){MODES, 2, s->rows, s->cols, s->unit, b_w, v, NULL});
     t.b->unfix(t.team, 0, &(xpe_unfix_args){MODES, 1, s->rows, s->cols, s->unit, b_real, l, cover});
     t.b->average(t.team, 0,
-                 &(xpe_average_args){.modes = MODES, .rows = s->rows, .cols = s->cols, .two_rho = 0.8, .share = share, .eps = eps,
-                                     .unit_w = s->unit, .w = b_w, .v = v, .l = l, .count = b_count, .z = z, .image = image,
-                                     .row_energy = row_energy, .row_max = row_max});
+                 &(xpe_average_args){.modes = MODES,
+                                     .rows = s->rows,
+                                     .cols = s->cols,
+                                     .two_rho = 0.8,
+                                     .share = share,
+                                     .eps = eps,
+                                     .unit_w = s->unit,
+                                     .w = b_w,
+                                     .v = v,
+                                     .l = l,
+                                     .count = b_count,
+                                     .z = z,
+                                     .image = image,
+                                     .row_energy = row_energy,
+                                     .row_max = row_max});
     u = xpt_bench_make(t, 0, plane * sizeof(xpe_c32));
     d = xpt_bench_make(t, 0, plane * sizeof(xpe_c32));
     u_max = xpt_bench_make(t, 0, (size_t)(s->n * MODES) * sizeof(double));
@@ -574,15 +663,20 @@ static void work_on_images(const scene *s, int i, rest_told *told)
     divider = xpt_bench_make(t, 0, plane * sizeof(xpe_c32));
     weight = xpt_bench_make(t, 0, plane * sizeof(float));
     mode_max = xpt_bench_make(t, 0, (size_t)(s->n * MODES * 3) * sizeof(double));
-    t.b->mode_average(t.team, 0, &(xpe_mode_average_args){MODES, FRAMES, 0.8, s->unit, s->unit, b_w, b_w, u, d, u_max});
+    t.b->mode_average(
+        t.team, 0,
+        &(xpe_mode_average_args){MODES, FRAMES, 0.8, s->unit, s->unit, b_w, b_w, u, d, u_max});
     t.b->mode_deviation(t.team, 0, &(xpe_mode_deviation_args){MODES, FRAMES, s->unit, b_real, dev});
     t.b->mode_energy(t.team, 0, &(xpe_mode_energy_args){MODES, d, me});
-    t.b->mode_derive(t.team, 0, &(xpe_mode_derive_args){MODES, 1.25, 0.6, share, eps, d, probe, divider, weight, mode_max});
+    t.b->mode_derive(
+        t.team, 0,
+        &(xpe_mode_derive_args){MODES, 1.25, 0.6, share, eps, d, probe, divider, weight, mode_max});
     xpt_bench_wait(t);
     take(t, told->v = xpt_new(pixels * 2, 8), v, pixels * 2 * sizeof(double));
     take(t, told->l = xpt_new(pixels, 8), l, pixels * sizeof(double));
     take(t, told->z = xpt_new((size_t)s->window, 8), z, (size_t)s->window * sizeof(xpe_c32));
-    take(t, told->image = xpt_new((size_t)s->window, 8), image, (size_t)s->window * sizeof(xpe_c32));
+    take(t, told->image = xpt_new((size_t)s->window, 8), image,
+         (size_t)s->window * sizeof(xpe_c32));
     take(t, told->row_energy, row_energy, (size_t)s->rows * sizeof(double));
     take(t, told->row_max, row_max, (size_t)s->rows * 2 * sizeof(double));
     take(t, told->cover_energy, cover, (size_t)s->rows * MODES * sizeof(double));
@@ -605,14 +699,16 @@ static void work_on_images(const scene *s, int i, rest_told *told)
 
 static void rest_release(rest_told *t)
 {
-    void *const all[] = {t->back, t->v, t->l, t->z, t->image, t->u, t->d, t->probe, t->divider, t->weight, t->deviation};
+    void *const all[] = {t->back, t->v,     t->l,       t->z,      t->image,    t->u,
+                         t->d,    t->probe, t->divider, t->weight, t->deviation};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
 
 /* Sums of `length` numbers each. */
-static void assert_sums(const char *what, const double *a, const double *b, int64_t count, int64_t length)
+static void assert_sums(const char *what, const double *a, const double *b, int64_t count,
+                        int64_t length)
 {
     for (int64_t i = 0; i < count; i++)
         assert_close(what, fabs(a[i] - b[i]), 2 * (double)length * 0x1p-53 * fabs(a[i]));
@@ -621,7 +717,8 @@ static void assert_sums(const char *what, const double *a, const double *b, int6
 static void the_rest(int64_t n)
 {
     scene s = scene_create(n);
-    size_t pixels = (size_t)(s.window * MODES), plane = (size_t)(s.plane * MODES), line = (size_t)(n * MODES) * sizeof(double);
+    size_t pixels = (size_t)(s.window * MODES), plane = (size_t)(s.plane * MODES),
+           line = (size_t)(n * MODES) * sizeof(double);
     rest_told *told = xpt_new(SIDES, sizeof *told);
     double delta = delta_of(n), y = 0;
 
@@ -629,9 +726,12 @@ static void the_rest(int64_t n)
         work_on_frames(&s, i, &told[i]);
         work_on_images(&s, i, &told[i]);
     }
-    for (int i = 0; i < FRAMES * 9; i++) { /* as the misfit of the trip; what leaves the window does so on both sides */
-        /* at most all pixels of the window as bright as can be, 1.25^2 each, in the place of the shifted patch */
-        double off = 2 * delta * (double)n * sqrt(MODES) * 1.25 * 1.25, a = told[0].search[i], b = told[1].search[i];
+    for (int i = 0; i < FRAMES * 9;
+         i++) { /* as the misfit of the trip; what leaves the window does so on both sides */
+        /* at most all pixels of the window as bright as can be, 1.25^2 each, in the place of the
+         * shifted patch */
+        double off = 2 * delta * (double)n * sqrt(MODES) * 1.25 * 1.25, a = told[0].search[i],
+               b = told[1].search[i];
         assert_int_equal(isnan(a), isnan(b));
         if (!isnan(a))
             assert_close("search", fabs(a - b), 2 * sqrt(a) * off + off * off);
@@ -639,7 +739,8 @@ static void the_rest(int64_t n)
     for (int64_t i = 0; i < FRAMES * s.plane; i++)
         y += (double)s.counts[i];
     /* a transform of y for each frame, n ||y||; their sum by Cauchy */
-    assert_close("back", sums_apart(told[0].back, told[1].back, 2 * (size_t)s.plane, s.unit[0].unit),
+    assert_close("back",
+                 sums_apart(told[0].back, told[1].back, 2 * (size_t)s.plane, s.unit[0].unit),
                  2 * delta * (double)n * sqrt(FRAMES * y) + FRAMES * (double)n * s.unit[0].unit);
     assert_memory_equal(told[0].nonzero, told[1].nonzero, sizeof told[0].nonzero);
     assert_memory_equal(told[0].v, told[1].v, pixels * 2 * sizeof(double));

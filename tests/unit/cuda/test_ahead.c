@@ -1,5 +1,5 @@
-/* Iterations of a known probe that follow each other without the host: it reads nothing between two reported lines, and
- * while it reads a line the devices have the next iteration's work. */
+/* Iterations of a known probe that follow each other without the host: it reads nothing between two
+ * reported lines, and while it reads a line the devices have the next iteration's work. */
 #include "cuda/team.h"
 #include "emu.h"
 #include "engine_run.h"
@@ -25,7 +25,9 @@ static counted count(void)
 }
 
 /* Steps through a run; `check` sees what each step has done. */
-static uint64_t run_through(int devices, int every, void (*check)(int iteration, int devices, counted before, counted after))
+static uint64_t run_through(int devices, int every,
+                            void (*check)(int iteration, int devices, counted before,
+                                          counted after))
 {
     xpt_case *c = xpt_small_create(8, 6, 1, 2);
     const xpe_device_list list = {names, devices, 1};
@@ -62,7 +64,8 @@ static void check_seldom(int iteration, int devices, counted before, counted aft
 
     (void)devices;
     if (iteration > 1) /* the first begins with the coverage, which the host reads */
-        assert_int_equal(after.down - before.down, reported ? 36 * sizeof(double) + sizeof(int64_t) : 0);
+        assert_int_equal(after.down - before.down,
+                         reported ? 36 * sizeof(double) + sizeof(int64_t) : 0);
 }
 
 static void between_two_lines_the_host_reads_nothing(void **state)
@@ -75,7 +78,8 @@ static void between_two_lines_the_host_reads_nothing(void **state)
 static void check_ahead(int iteration, int devices, counted before, counted after)
 {
     (void)before;
-    assert_int_equal(after.averages, (uint64_t)(devices * (iteration < ITERATIONS ? iteration + 1 : iteration)));
+    assert_int_equal(after.averages,
+                     (uint64_t)(devices * (iteration < ITERATIONS ? iteration + 1 : iteration)));
 }
 
 static void the_next_iteration_is_queued_when_a_line_is_read(void **state)

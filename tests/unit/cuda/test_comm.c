@@ -1,5 +1,5 @@
-/* What travels between devices: only the rows where windows and bands overlap, to the byte, and by NCCL only where
- * the devices are distinct.  docs/scaling.md counts with the same rows. */
+/* What travels between devices: only the rows where windows and bands overlap, to the byte, and by
+ * NCCL only where the devices are distinct.  docs/scaling.md counts with the same rows. */
 #include "cuda/team.h"
 #include "emu.h"
 #include "engine_run.h"
@@ -25,23 +25,27 @@ static int64_t overlap(int64_t a, int64_t a_stop, int64_t b, int64_t b_stop)
     return hi > lo ? hi - lo : 0;
 }
 
-/* One iteration by algorithm.md 4: sums of windows to owners of bands, two images to windows; for an estimated probe
- * more sums, and what is probe-sized to device 0 and back. */
+/* One iteration by algorithm.md 4: sums of windows to owners of bands, two images to windows; for
+ * an estimated probe more sums, and what is probe-sized to device 0 and back. */
 static void expected(traffic bytes, const xpt_case *c, const xpe_plan *plan, int modes, bool known)
 {
-    uint64_t pixel = (uint64_t)modes * (known ? 16 : 16 + 16 + 8), plane = (uint64_t)(c->n * c->n * modes);
+    uint64_t pixel = (uint64_t)modes * (known ? 16 : 16 + 16 + 8),
+             plane = (uint64_t)(c->n * c->n * modes);
 
     memset(bytes, 0, sizeof(traffic));
     for (int g = 0; g < DEVICES; g++)
         for (int h = 0; h < DEVICES; h++) {
             const xpe_plan_shard *owner = &plan->shards[g], *peer = &plan->shards[h];
-            uint64_t pixels = (uint64_t)(overlap(owner->band_first, owner->band_stop, peer->window_first, peer->window_stop) * c->cols);
+            uint64_t pixels = (uint64_t)(overlap(owner->band_first, owner->band_stop,
+                                                 peer->window_first, peer->window_stop) *
+                                         c->cols);
             if (g == h)
                 continue;
-            bytes[h][g] += pixels * pixel;      /* sums: W; V and L too where the modes change */
-            bytes[g][h] += pixels * 8 * 2;      /* z and the image */
+            bytes[h][g] += pixels * pixel; /* sums: W; V and L too where the modes change */
+            bytes[g][h] += pixels * 8 * 2; /* z and the image */
             if (known)
-                bytes[g][h] += 3 * sizeof(double); /* largest values, from which the devices decide */
+                bytes[g][h] +=
+                    3 * sizeof(double); /* largest values, from which the devices decide */
             if (!known && g == 0)
                 bytes[h][0] += plane * (16 + 16 + 8); /* R, S and the deviations */
             if (!known && h == 0)
@@ -63,9 +67,10 @@ static void run_to_its_end(const xpe_problem *problem, const char *const *names,
     xpe_run_destroy(run);
 }
 
-/* Bytes of an iteration: what a run of four moves more than one of three.  A step by itself would not tell, because the
- * devices may be ahead of it. */
-static void count_iteration(traffic nccl, traffic peer, xpt_case *c, const char *const *names, const xpe_plan **plan, bool known)
+/* Bytes of an iteration: what a run of four moves more than one of three.  A step by itself would
+ * not tell, because the devices may be ahead of it. */
+static void count_iteration(traffic nccl, traffic peer, xpt_case *c, const char *const *names,
+                            const xpe_plan **plan, bool known)
 {
     xpe_emu_counts before, between, after;
     xpe_problem *problem;
@@ -81,11 +86,14 @@ static void count_iteration(traffic nccl, traffic peer, xpt_case *c, const char 
     after = xpe_emu_count();
     for (int g = 0; g < DEVICES; g++)
         for (int h = 0; h < DEVICES; h++) {
-            nccl[g][h] = after.bytes_nccl[g][h] - 2 * between.bytes_nccl[g][h] + before.bytes_nccl[g][h];
-            peer[g][h] = after.bytes_peer[g][h] - 2 * between.bytes_peer[g][h] + before.bytes_peer[g][h];
+            nccl[g][h] =
+                after.bytes_nccl[g][h] - 2 * between.bytes_nccl[g][h] + before.bytes_nccl[g][h];
+            peer[g][h] =
+                after.bytes_peer[g][h] - 2 * between.bytes_peer[g][h] + before.bytes_peer[g][h];
         }
-    assert_int_equal(xpe_plan_build(&made, xpe_problem_first(problem), c->num_frames, c->n, xpe_problem_grid(problem),
-                                    c->desc.probe_modes, known, DEVICES, &err),
+    assert_int_equal(xpe_plan_build(&made, xpe_problem_first(problem), c->num_frames, c->n,
+                                    xpe_problem_grid(problem), c->desc.probe_modes, known, DEVICES,
+                                    &err),
                      XPE_OK);
     *plan = made;
     xpe_problem_destroy(problem);
@@ -143,8 +151,8 @@ static void a_device_named_twice_makes_copies_and_none_within_itself(void **stat
     xpt_case_destroy(c);
 }
 
-/* Buffers of NCCL's own are taken before a run is measured against what is free: 50 of 64 MiB are gone when the account
- * is made, and a run that fits beside them finds all that it was promised. */
+/* Buffers of NCCL's own are taken before a run is measured against what is free: 50 of 64 MiB are
+ * gone when the account is made, and a run that fits beside them finds all that it was promised. */
 static void buffers_of_nccl_are_gone_before_a_run_is_admitted(void **state)
 {
     static const int64_t made = 20 << 20, connected = 30 << 20;
@@ -171,8 +179,10 @@ static void buffers_of_nccl_are_gone_before_a_run_is_admitted(void **state)
             assert_int_equal(xpe_run_step(run, &report, &err), XPE_OK);
             xpe_run_destroy(run);
         } else {
-            assert_int_equal(xpe_run_create(&run, problem, &stage, &devices, &err), XPE_NO_DEVICE_MEMORY);
-            assert_in_range(err.bytes_free, (58 << 20) - made - connected - 4096, (58 << 20) - made - connected);
+            assert_int_equal(xpe_run_create(&run, problem, &stage, &devices, &err),
+                             XPE_NO_DEVICE_MEMORY);
+            assert_in_range(err.bytes_free, (58 << 20) - made - connected - 4096,
+                            (58 << 20) - made - connected);
             assert_true(err.bytes_needed > err.bytes_free);
         }
         xpe_problem_destroy(problem);
@@ -203,15 +213,17 @@ static void one_device_moves_nothing(void **state)
     xpe_problem_destroy(problem);
     assert_int_equal(xpe_emu_calls("ncclCommInitAll"), 0);
     assert_int_equal(xpe_emu_calls("cudaMemcpyPeerAsync"), 0);
-    assert_int_equal(xpe_emu_count().pageable, 0); /* everything between host and device is pinned */
+    assert_int_equal(xpe_emu_count().pageable,
+                     0); /* everything between host and device is pinned */
     xpe_cuda_forget();
     assert_true(xpe_emu_empty());
     xpt_case_destroy(c);
 }
 
-/* Kernels of the trips of an iteration that run while rows are on their way.  What NCCL moves is made as slow as can
- * be: it arrives when nothing else is left to do.  144 frames of 8 x 8 on two devices: on each the frames that stay
- * within its band make a chunk before the rim and one behind it, of six kernels (three of the fit, three of the error). */
+/* Kernels of the trips of an iteration that run while rows are on their way.  What NCCL moves is
+ * made as slow as can be: it arrives when nothing else is left to do.  144 frames of 8 x 8 on two
+ * devices: on each the frames that stay within its band make a chunk before the rim and one behind
+ * it, of six kernels (three of the fit, three of the error). */
 #define HALF 6
 
 static uint64_t kernels_beside(bool known, xpe_c32 *object, int devices)
@@ -255,8 +267,8 @@ static void batches_that_do_not_need_the_exchange_do_not_wait_for_it(void **stat
         memset(one, 0, sizeof one);
         memset(two, 0, sizeof two);
         assert_int_equal(kernels_beside(true, one, 1), 0);
-        /* z and x-bar come in beside the first half on both devices; sums leave beside the second half at least on the
-         * device that is the last to be done with its rim */
+        /* z and x-bar come in beside the first half on both devices; sums leave beside the second
+         * half at least on the device that is the last to be done with its rim */
         assert_in_range(kernels_beside(true, two, 2), 3 * HALF, 4 * HALF);
         assert_memory_equal(one, two, sizeof one);
         (void)kernels_beside(false, one, 1);

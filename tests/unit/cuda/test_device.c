@@ -1,5 +1,5 @@
-/* A device that hangs, one that is lost, a communicator that fails: the job ends with the name of the device, nobody
- * hangs, and where the device answers the memory comes back. */
+/* A device that hangs, one that is lost, a communicator that fails: the job ends with the name of
+ * the device, nobody hangs, and where the device answers the memory comes back. */
 #include "cuda/team.h"
 #include "emu.h"
 #include "engine_run.h"

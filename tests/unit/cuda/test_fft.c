@@ -1,5 +1,6 @@
-/* Transforms of our own against the definition, at every side that has them, through the kernels that hold them: the
- * misfit of one frame by direct summation in double precision, and sides beyond 65,535 frames. */
+/* Transforms of our own against the definition, at every side that has them, through the kernels
+ * that hold them: the misfit of one frame by direct summation in double precision, and sides beyond
+ * 65,535 frames. */
 #include "backend/backend.h"
 #include "cuda/fft.h"
 #include "emu.h"
@@ -52,9 +53,10 @@ static xpe_buffer *send(bench t, const void *data, size_t bytes)
     return buffer;
 }
 
-/* Sum over the pixels of |F(d p)|^2 - by Parseval n^2 times the energy of the product - and of |F(d p)| at a few
- * frequencies by the definition. */
-static void far_field(double *intensity, const xpe_c32 *product, int64_t n, int64_t row, int64_t col)
+/* Sum over the pixels of |F(d p)|^2 - by Parseval n^2 times the energy of the product - and of |F(d
+ * p)| at a few frequencies by the definition. */
+static void far_field(double *intensity, const xpe_c32 *product, int64_t n, int64_t row,
+                      int64_t col)
 {
     double re = 0, im = 0;
 
@@ -68,7 +70,8 @@ static void far_field(double *intensity, const xpe_c32 *product, int64_t n, int6
     *intensity = re * re + im * im;
 }
 
-/* The misfit of a frame whose amplitudes are masked everywhere but at one frequency is (|G| - y)^2 there. */
+/* The misfit of a frame whose amplitudes are masked everywhere but at one frequency is (|G| - y)^2
+ * there. */
 static void misfit_of_single_frequencies_is_that_of_the_definition(void **state)
 {
     static const int64_t sides[] = {64, 128, 256, 512, 48};
@@ -77,7 +80,8 @@ static void misfit_of_single_frequencies_is_that_of_the_definition(void **state)
     for (size_t s = 0; s < sizeof sides / sizeof *sides; s++) {
         int64_t n = sides[s], plane = n * n, frames = 4;
         bench t = open_bench(n, 1);
-        xpe_c32 *probe = xpt_new((size_t)plane, sizeof *probe), *image = xpt_new((size_t)plane, sizeof *image);
+        xpe_c32 *probe = xpt_new((size_t)plane, sizeof *probe),
+                *image = xpt_new((size_t)plane, sizeof *image);
         xpe_c32 *product = xpt_new((size_t)plane, sizeof *product);
         float *y = xpt_new((size_t)(plane * frames), sizeof *y);
         int64_t at[4][2] = {{0, 0}, {1, n - 1}, {n / 2, 3}, {n / 8 + 5, n / 4 + 9}};
@@ -86,8 +90,10 @@ static void misfit_of_single_frequencies_is_that_of_the_definition(void **state)
         double misfit[4];
         xpe_error err;
         for (int64_t i = 0; i < plane; i++) {
-            probe[i] = (xpe_c32){(float)xpt_random_unit(&random) - 0.5f, (float)xpt_random_unit(&random) - 0.5f};
-            image[i] = (xpe_c32){(float)xpt_random_unit(&random), (float)xpt_random_unit(&random) - 0.5f};
+            probe[i] = (xpe_c32){(float)xpt_random_unit(&random) - 0.5f,
+                                 (float)xpt_random_unit(&random) - 0.5f};
+            image[i] =
+                (xpe_c32){(float)xpt_random_unit(&random), (float)xpt_random_unit(&random) - 0.5f};
             product[i] = (xpe_c32){probe[i].re * image[i].re - probe[i].im * image[i].im,
                                    probe[i].re * image[i].im + probe[i].im * image[i].re};
         }
@@ -98,9 +104,10 @@ static void misfit_of_single_frequencies_is_that_of_the_definition(void **state)
         xpe_sums_desc desc = {1, true, false, false, n, n, first, frames, n};
         xpe_sums *sums;
         assert_int_equal(t.b->sums_create(&sums, t.team, 0, &desc, &err), XPE_OK);
-        xpe_buffer *buffers[] = {send(t, first, sizeof first), send(t, y, (size_t)(plane * frames) * sizeof *y),
-                                 send(t, image, (size_t)plane * sizeof *image), send(t, probe, (size_t)plane * sizeof *probe),
-                                 send(t, NULL, sizeof misfit)};
+        xpe_buffer *buffers[] = {
+            send(t, first, sizeof first), send(t, y, (size_t)(plane * frames) * sizeof *y),
+            send(t, image, (size_t)plane * sizeof *image),
+            send(t, probe, (size_t)plane * sizeof *probe), send(t, NULL, sizeof misfit)};
         xpe_fit_args fit = {.flags = XPE_FIT_ERROR,
                             .modes = 1,
                             .batch = {0, frames, frames},
@@ -118,7 +125,8 @@ static void misfit_of_single_frequencies_is_that_of_the_definition(void **state)
             double intensity, right;
             far_field(&intensity, product, n, at[f][0], at[f][1]);
             right = pow(sqrt(intensity) - 0.25, 2);
-            /* a transform of n^2 points errs by a few units in the last place of the rms of the field, n */
+            /* a transform of n^2 points errs by a few units in the last place of the rms of the
+             * field, n */
             assert_true(fabs(sqrt(misfit[f]) - sqrt(right)) < 1e-6 * (double)n);
         }
         for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
@@ -148,7 +156,8 @@ static void more_frames_than_a_grid_dimension_holds_are_worked_on(void **state)
         first[2 * j] = (int32_t)(j % 2);
         first[2 * j + 1] = (int32_t)(j / 2 % 2);
     }
-    xpe_buffer *buffers[] = {send(t, first, (size_t)frames * 2 * sizeof *first), send(t, image, sizeof image),
+    xpe_buffer *buffers[] = {send(t, first, (size_t)frames * 2 * sizeof *first),
+                             send(t, image, sizeof image),
                              send(t, NULL, (size_t)(frames * n * n) * sizeof *v)};
     xpe_patch_args patch = {{0, frames, frames}, 3, buffers[0], buffers[1], buffers[2]};
     t.b->patches(t.team, 0, &patch);
@@ -156,7 +165,8 @@ static void more_frames_than_a_grid_dimension_holds_are_worked_on(void **state)
     assert_int_equal(t.b->wait(t.team, &err), XPE_OK);
     for (int64_t j = 0; j < frames; j++)
         for (int i = 0; i < 4; i++)
-            assert_true(v[j * 4 + i].re == (float)((first[2 * j] + i / 2) * 3 + first[2 * j + 1] + i % 2));
+            assert_true(v[j * 4 + i].re ==
+                        (float)((first[2 * j] + i / 2) * 3 + first[2 * j + 1] + i % 2));
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         t.b->buffer_destroy(buffers[i]);
     close_bench(t);

@@ -19,7 +19,9 @@
 #include <cmocka.h>
 
 #define MIB ((size_t)1 << 20)
-#define SEEDS 200 /* enough for a one-in-twenty order to be missed once in 30000 runs; the seeds are fixed */
+#define SEEDS                                                                                      \
+    200 /* enough for a one-in-twenty order to be missed once in 30000 runs; the seeds are fixed   \
+         */
 
 #define ok(call) assert_int_equal(call, 0)
 
@@ -44,7 +46,8 @@ static inline void assert_dies(void (*body)(void), const char *part)
         _exit(0);
     }
     (void)close(ends[1]);
-    while (length < sizeof text - 1 && (got = read(ends[0], text + length, sizeof text - 1 - length)) > 0)
+    while (length < sizeof text - 1 &&
+           (got = read(ends[0], text + length, sizeof text - 1 - length)) > 0)
         length += (size_t)got;
     (void)close(ends[0]);
     assert_int_equal(waitpid(child, &status, 0), child);

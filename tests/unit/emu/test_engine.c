@@ -1,5 +1,6 @@
-/* The engine on emulated devices while they fail: every call in turn, devices that are lost or hang, ranks with an
- * error.  A run ends with a status and a sentence, nothing is left behind, and the next run gives the same bits. */
+/* The engine on emulated devices while they fail: every call in turn, devices that are lost or
+ * hang, ranks with an error.  A run ends with a status and a sentence, nothing is left behind, and
+ * the next run gives the same bits. */
 #include "cuda/team.h"
 #include "emulated.h"
 #include "engine_run.h"
@@ -9,7 +10,8 @@
 static const char *const distinct[DEVICES] = {"cuda:0", "cuda:1", "cuda:2"};
 static const char *const shared[DEVICES] = {"cuda:0", "cuda:0", "cuda:0"};
 
-/* A job small enough to be run a thousand times: 9 frames of 8 x 8, one iteration with the probe. */
+/* A job small enough to be run a thousand times: 9 frames of 8 x 8, one iteration with the probe.
+ */
 typedef struct job {
     const char *const *names;
     int devices; /* there are */
@@ -99,8 +101,9 @@ static void close_job(job *j)
 
 static bool gives_back(const char *call)
 {
-    static const char *const names[] = {"cudaFree", "cudaFreeHost", "cudaStreamDestroy", "cudaEventDestroy", "cufftDestroy",
-                                        "ncclCommDestroy", "ncclCommAbort"};
+    static const char *const names[] = {"cudaFree",         "cudaFreeHost", "cudaStreamDestroy",
+                                        "cudaEventDestroy", "cufftDestroy", "ncclCommDestroy",
+                                        "ncclCommAbort"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(call, names[i]) == 0)
@@ -108,24 +111,28 @@ static bool gives_back(const char *call)
     return false;
 }
 
-/* What every failure must leave: a status with a sentence, or a right result where only giving back has failed. */
+/* What every failure must leave: a status with a sentence, or a right result where only giving back
+ * has failed. */
 static void check_failure(const job *j, const outcome *o, uint64_t n)
 {
     const char *call = xpe_emu_failed();
 
     if (o->status == XPE_OK && !good(j))
-        fail_msg("call %llu, %s, failed, and the run ended well with another result", (unsigned long long)n, call);
+        fail_msg("call %llu, %s, failed, and the run ended well with another result",
+                 (unsigned long long)n, call);
     if (o->status == XPE_OK && n <= o->calls && !gives_back(call))
         fail_msg("call %llu, %s, failed, and the run ended well", (unsigned long long)n, call);
-    if (o->status != XPE_OK && o->status != XPE_DEVICE_LOST && o->status != XPE_NO_DEVICE && o->status != XPE_NO_DEVICE_MEMORY &&
-        o->status != XPE_NO_MEMORY)
-        fail_msg("call %llu, %s, failed: %s: %s", (unsigned long long)n, call, xpe_status_name(o->status), o->error.text);
+    if (o->status != XPE_OK && o->status != XPE_DEVICE_LOST && o->status != XPE_NO_DEVICE &&
+        o->status != XPE_NO_DEVICE_MEMORY && o->status != XPE_NO_MEMORY)
+        fail_msg("call %llu, %s, failed: %s: %s", (unsigned long long)n, call,
+                 xpe_status_name(o->status), o->error.text);
     if (o->status != XPE_OK && !o->error.text[0])
         fail_msg("call %llu, %s, failed without a word", (unsigned long long)n, call);
     xpe_emu_fail_never();
     xpe_cuda_forget();
     if (!xpe_emu_empty())
-        fail_msg("call %llu, %s, failed: %s: and something is left", (unsigned long long)n, call, o->error.text);
+        fail_msg("call %llu, %s, failed: %s: and something is left", (unsigned long long)n, call,
+                 o->error.text);
 }
 
 #define EVERY 16 /* after so many failures a run must succeed and give the same bits */
@@ -189,8 +196,10 @@ static void a_device_is_lost_at_every_piece_of_work(void **state)
             fail_msg("lost after %llu: something is left", (unsigned long long)after);
         if (o.status == XPE_OK)
             break;
-        if ((o.status != XPE_DEVICE_LOST && o.status != XPE_NO_DEVICE) || !strstr(o.error.text, "cuda:"))
-            fail_msg("lost after %llu: %s: %s", (unsigned long long)after, xpe_status_name(o.status), o.error.text);
+        if ((o.status != XPE_DEVICE_LOST && o.status != XPE_NO_DEVICE) ||
+            !strstr(o.error.text, "cuda:"))
+            fail_msg("lost after %llu: %s: %s", (unsigned long long)after,
+                     xpe_status_name(o.status), o.error.text);
     }
     assert_true(good(&j));
     assert_true(after > 20);
@@ -282,7 +291,8 @@ static void distinct_devices_exchange_by_nccl_and_copies_are_pinned(void **state
     assert_true(sum(counts.bytes_nccl) > 0);
     assert_int_equal(sum(counts.bytes_peer), 0);
     assert_int_equal(counts.pageable, 0);
-    assert_int_equal(counts.bytes_nccl[0][0] + counts.bytes_nccl[1][1] + counts.bytes_nccl[2][2], 0);
+    assert_int_equal(counts.bytes_nccl[0][0] + counts.bytes_nccl[1][1] + counts.bytes_nccl[2][2],
+                     0);
     close_job(&j);
 }
 

@@ -110,7 +110,8 @@ static void every_call_that_can_fail_does(void **state)
     assert_int_not_equal(cudaEventQuery(event), cudaSuccess);
     assert_int_not_equal(cufftCreate(&no_plan), CUFFT_SUCCESS);
     assert_int_not_equal(cufftSetAutoAllocation(plan, 0), CUFFT_SUCCESS);
-    assert_int_equal(cufftMakePlanMany(plan, 2, n, NULL, 1, 4, NULL, 1, 4, CUFFT_C2C, 1, &a), CUFFT_ALLOC_FAILED);
+    assert_int_equal(cufftMakePlanMany(plan, 2, n, NULL, 1, 4, NULL, 1, 4, CUFFT_C2C, 1, &a),
+                     CUFFT_ALLOC_FAILED);
     assert_int_not_equal(cufftSetStream(plan, s), CUFFT_SUCCESS);
     assert_int_not_equal(cufftSetWorkArea(plan, v), CUFFT_SUCCESS);
     assert_int_not_equal(ncclCommInitAll(no_comm, 2, devices), ncclSuccess);
@@ -140,7 +141,8 @@ static void what_is_left_is_named(void **state)
 {
     (void)state;
     assert_dies(begin_with_something_alive, "1 streams");
-    assert_dies(begin_with_something_alive, "xpe_emu_begin while objects are alive (XPE_EMU_SEED=1)");
+    assert_dies(begin_with_something_alive,
+                "xpe_emu_begin while objects are alive (XPE_EMU_SEED=1)");
 }
 
 int main(void)

@@ -1,4 +1,5 @@
-/* Transforms against the definition and against FFTW in double precision; work areas; plans misused. */
+/* Transforms against the definition and against FFTW in double precision; work areas; plans
+ * misused. */
 #include "cuda/api.h"
 #include "emulated.h"
 
@@ -15,7 +16,8 @@ static cufftHandle new_plan(int device, int rows, int cols, int batch, cufftType
     ok(cudaSetDevice(device));
     ok(cufftCreate(&plan));
     ok(cufftSetAutoAllocation(plan, 0));
-    ok(cufftMakePlanMany(plan, 2, n, NULL, 1, rows * cols, NULL, 1, rows * cols, type, batch, area));
+    ok(cufftMakePlanMany(plan, 2, n, NULL, 1, rows * cols, NULL, 1, rows * cols, type, batch,
+                         area));
     return plan;
 }
 
@@ -59,7 +61,8 @@ static void definition(field *out, const cufftComplex *in, int rows, int cols, i
             for (int i = 0; i < rows; i++)
                 for (int j = 0; j < cols; j++)
                     sum += ((double)in[i * cols + j].x + (double)in[i * cols + j].y * I) *
-                           cexp(sign * 2 * acos(-1.0) * I * ((double)k * i / rows + (double)l * j / cols));
+                           cexp(sign * 2 * acos(-1.0) * I *
+                                ((double)k * i / rows + (double)l * j / cols));
             out[k * cols + l] = sum;
         }
 }
@@ -76,7 +79,8 @@ static double distance(const cufftComplex *a, const field *b, int count)
     return sqrt(difference / norm);
 }
 
-/* A transform of N points rounds log2 N times by 2^-24 each, which add up as a random walk does: 4 times that. */
+/* A transform of N points rounds log2 N times by 2^-24 each, which add up as a random walk does: 4
+ * times that. */
 static double bound(int points)
 {
     return 4 * sqrt(log2(points)) * 0x1p-24;
@@ -84,12 +88,14 @@ static double bound(int points)
 
 static void transforms_follow_the_definition(void **state)
 {
-    static const int shapes[][3] = {{1, 1, 1}, {2, 2, 3}, {8, 8, 1}, {8, 8, 4}, {6, 10, 2}, {15, 7, 3}, {16, 16, 2}};
+    static const int shapes[][3] = {{1, 1, 1},  {2, 2, 3},  {8, 8, 1},  {8, 8, 4},
+                                    {6, 10, 2}, {15, 7, 3}, {16, 16, 2}};
 
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int sign = -1; sign <= 1; sign += 2) {
-            int rows = shapes[i][0], cols = shapes[i][1], batch = shapes[i][2], points = rows * cols;
+            int rows = shapes[i][0], cols = shapes[i][1], batch = shapes[i][2],
+                points = rows * cols;
             cufftComplex in[512], out[512];
             field expected[256];
             fill(in, points * batch);
@@ -186,13 +192,18 @@ static void plans_say_what_is_wrong_with_them(void **state)
 
     (void)state;
     assert_int_equal(area, 8 * 8 * 2 * sizeof *v);
-    assert_int_equal(cufftMakePlanMany(made, 2, n, NULL, 1, 64, NULL, 1, 64, CUFFT_C2C, 2, &area), CUFFT_INVALID_PLAN);
+    assert_int_equal(cufftMakePlanMany(made, 2, n, NULL, 1, 64, NULL, 1, 64, CUFFT_C2C, 2, &area),
+                     CUFFT_INVALID_PLAN);
     ok(cufftCreate(&plan));
     ok(cufftSetAutoAllocation(plan, 0));
-    assert_int_equal(cufftMakePlanMany(plan, 2, none, NULL, 1, 64, NULL, 1, 64, CUFFT_C2C, 2, &area), CUFFT_INVALID_SIZE);
-    assert_int_equal(cufftMakePlanMany(plan, 2, n, NULL, 1, 64, NULL, 1, 64, CUFFT_C2C, 0, &area), CUFFT_INVALID_SIZE);
+    assert_int_equal(
+        cufftMakePlanMany(plan, 2, none, NULL, 1, 64, NULL, 1, 64, CUFFT_C2C, 2, &area),
+        CUFFT_INVALID_SIZE);
+    assert_int_equal(cufftMakePlanMany(plan, 2, n, NULL, 1, 64, NULL, 1, 64, CUFFT_C2C, 0, &area),
+                     CUFFT_INVALID_SIZE);
     ok(cudaSetDevice(0));
-    assert_int_equal(cufftMakePlanMany(plan, 2, n, NULL, 1, 64, NULL, 1, 64, CUFFT_C2C, 2, &area), CUFFT_INVALID_DEVICE);
+    assert_int_equal(cufftMakePlanMany(plan, 2, n, NULL, 1, 64, NULL, 1, 64, CUFFT_C2C, 2, &area),
+                     CUFFT_INVALID_DEVICE);
     assert_int_equal(cufftExecC2C(plan, v, v, CUFFT_FORWARD), CUFFT_INVALID_PLAN);
     assert_int_equal(cufftExecZ2Z(made, NULL, NULL, CUFFT_FORWARD), CUFFT_INVALID_PLAN);
     assert_int_equal(cufftExecC2C(made, v, v, CUFFT_FORWARD), CUFFT_INVALID_DEVICE);
@@ -257,7 +268,8 @@ static void stream_of_another_device(void)
 static void misused_plans_end_the_program(void **state)
 {
     (void)state;
-    assert_dies(without_an_area, "cufftExecC2C on device 0: the work area ((nil)) is no memory of a device");
+    assert_dies(without_an_area,
+                "cufftExecC2C on device 0: the work area ((nil)) is no memory of a device");
     assert_dies(with_a_short_area, "the work area of 1024 bytes ends beyond memory of 1023 bytes");
     assert_dies(with_short_data, "the input of 512 bytes ends beyond memory of 504 bytes");
     assert_dies(destroyed_plan, "is no plan, or has been destroyed");

@@ -32,7 +32,8 @@ static void every_thread_of_every_block_runs_once(void **state)
         xpe_emu_begin(1, 4 * MIB, seed);
         s = new_stream(0);
         back = calloc((size_t)count, sizeof *back);
-        args = (k_count_args){new_buffer(0, 8), new_buffer(0, 4), new_buffer(0, (size_t)count * 4), work};
+        args = (k_count_args){new_buffer(0, 8), new_buffer(0, 4), new_buffer(0, (size_t)count * 4),
+                              work};
         ok(cudaMemsetAsync(args.total, 0, 8, s));
         ok(cudaMemsetAsync(args.most, 0, 4, s));
         ok(cudaMemsetAsync(args.visits, 0, (size_t)count * 4, s));

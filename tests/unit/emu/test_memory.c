@@ -217,9 +217,11 @@ static void wrong_frees_end_the_program(void **state)
 {
     (void)state;
     assert_dies(freed_twice, "cudaFree: memory of 64 bytes of device 0 has been freed before");
-    assert_dies(pinned_freed_twice, "cudaFreeHost: pinned memory of 64 bytes has been freed before");
+    assert_dies(pinned_freed_twice,
+                "cudaFreeHost: pinned memory of 64 bytes has been freed before");
     assert_dies(freed_from_the_middle, "which cannot be freed so");
-    assert_dies(freed_by_the_wrong_call, "lies in pinned memory of 64 bytes, which cannot be freed so");
+    assert_dies(freed_by_the_wrong_call,
+                "lies in pinned memory of 64 bytes, which cannot be freed so");
     assert_dies(freed_from_the_heap, "was not given out");
 }
 
@@ -264,12 +266,18 @@ static void pinned_memory_freed_under_a_copy(void)
 static void use_after_free_ends_the_program(void **state)
 {
     (void)state;
-    assert_dies(kernel_on_freed_memory, "kernel k_affine on device 0: its arguments, at byte 0, point at memory of device 0 that "
-                                        "has been freed");
-    assert_dies(memset_on_freed_memory, "cudaMemsetAsync on device 0: the destination lies in memory of 64 bytes of device 0 that "
-                                        "has been freed");
-    assert_dies(queued_work_of_another_device_on_freed_memory, "the source lies in memory of 64 bytes of device 0 that has been");
-    assert_dies(pinned_memory_freed_under_a_copy, "the source lies in pinned memory of 64 bytes that has been freed");
+    assert_dies(
+        kernel_on_freed_memory,
+        "kernel k_affine on device 0: its arguments, at byte 0, point at memory of device 0 that "
+        "has been freed");
+    assert_dies(
+        memset_on_freed_memory,
+        "cudaMemsetAsync on device 0: the destination lies in memory of 64 bytes of device 0 that "
+        "has been freed");
+    assert_dies(queued_work_of_another_device_on_freed_memory,
+                "the source lies in memory of 64 bytes of device 0 that has been");
+    assert_dies(pinned_memory_freed_under_a_copy,
+                "the source lies in pinned memory of 64 bytes that has been freed");
 }
 
 static void kernel_on_another_device(void)
@@ -308,8 +316,12 @@ static void memory_of_the_wrong_device_ends_the_program(void **state)
 {
     (void)state;
     assert_dies(kernel_on_another_device, "point at memory of device 1, to which it has no access");
-    assert_dies(memset_on_another_device, "cudaMemsetAsync on device 0: the destination lies in memory of 64 bytes of device 1");
-    assert_dies(copy_to_another_device, "cudaMemcpyAsync on device 0: the destination lies in memory of 64 bytes of device 1");
+    assert_dies(
+        memset_on_another_device,
+        "cudaMemsetAsync on device 0: the destination lies in memory of 64 bytes of device 1");
+    assert_dies(
+        copy_to_another_device,
+        "cudaMemcpyAsync on device 0: the destination lies in memory of 64 bytes of device 1");
     assert_dies(copy_with_the_sides_swapped, "the destination lies in pinned memory");
 }
 
@@ -375,13 +387,17 @@ static void kernel_far_behind_the_end(void)
 static void bounds_end_the_program(void **state)
 {
     (void)state;
-    assert_dies(copy_beyond_the_end, "the destination of 57 bytes ends beyond memory of 64 bytes of device 0, at byte 8 of it");
-    assert_dies(copy_from_beyond_the_end, "the source of 65 bytes ends beyond pinned memory of 64 bytes");
+    assert_dies(
+        copy_beyond_the_end,
+        "the destination of 57 bytes ends beyond memory of 64 bytes of device 0, at byte 8 of it");
+    assert_dies(copy_from_beyond_the_end,
+                "the source of 65 bytes ends beyond pinned memory of 64 bytes");
 #ifdef WITH_ASAN
     assert_dies(kernel_behind_the_end, "use-after-poison");
     assert_dies(kernel_before_the_begin, "");
 #else
-    assert_dies(kernel_behind_the_end, "something was written behind memory of 64 bytes of device 0");
+    assert_dies(kernel_behind_the_end,
+                "something was written behind memory of 64 bytes of device 0");
     assert_dies(kernel_before_the_begin, "");
 #endif
     assert_dies(kernel_far_behind_the_end, "");

@@ -203,10 +203,12 @@ static void destroyed_while_it_waits(void)
 static void ranks_that_never_join_end_the_program(void **state)
 {
     (void)state;
-    assert_dies(a_send_that_nobody_receives,
-                "stream 1 of device 0 waits for rank 0's ncclSend to rank 2 (64 bytes), which never joins");
+    assert_dies(
+        a_send_that_nobody_receives,
+        "stream 1 of device 0 waits for rank 0's ncclSend to rank 2 (64 bytes), which never joins");
     assert_dies(a_send_that_nobody_receives, "cudaEventQuery waits for ever: no queue can go on");
-    assert_dies(a_receive_that_nobody_sends, "rank 1's ncclRecv from rank 0 (64 bytes), which never joins");
+    assert_dies(a_receive_that_nobody_sends,
+                "rank 1's ncclRecv from rank 0 (64 bytes), which never joins");
     assert_dies(ranks_in_the_wrong_order, "has posted its side but is not there yet");
     assert_dies(destroyed_while_it_waits, "ncclCommDestroy waits for ever");
 }
@@ -299,7 +301,8 @@ static void a_lost_rank_is_reported_by_its_communicator(void **state)
     xpe_emu_nccl_error(0, ncclRemoteError);
     ok(ncclCommGetAsyncError(r.comm[0], &error));
     assert_int_equal(error, ncclRemoteError);
-    assert_int_equal(ncclSend(r.own[1], BYTES, ncclInt8, 0, r.comm[1], r.stream[1]), ncclUnhandledCudaError);
+    assert_int_equal(ncclSend(r.own[1], BYTES, ncclInt8, 0, r.comm[1], r.stream[1]),
+                     ncclUnhandledCudaError);
     for (int i = 0; i < RANKS; i++)
         ok(ncclCommAbort(r.comm[i]));
     assert_int_equal(xpe_emu_live().comms, 0);
@@ -328,7 +331,8 @@ static void a_group_with_an_error_posts_nothing(void **state)
         finish(i, r.stream[i]);
     ok(ncclGroupStart());
     send(&r, 0, 1);
-    assert_int_equal(ncclRecv(r.got[1][0], BYTES, ncclInt8, 7, r.comm[1], r.stream[1]), ncclInvalidArgument);
+    assert_int_equal(ncclRecv(r.got[1][0], BYTES, ncclInt8, 7, r.comm[1], r.stream[1]),
+                     ncclInvalidArgument);
     assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
     assert_int_equal(xpe_emu_live().queued, 0);
     ok(ncclGroupStart()); /* and the next one is as good as new */
@@ -365,7 +369,8 @@ static void mistaken_ranks_end_the_program(void **state)
 {
     (void)state;
     assert_dies(another_size, "rank 0 sends 64 bytes to rank 1, which receives 63");
-    assert_dies(data_of_another_device, "ncclSend on device 0: the data lies in memory of 64 bytes of device 1");
+    assert_dies(data_of_another_device,
+                "ncclSend on device 0: the data lies in memory of 64 bytes of device 1");
     assert_dies(stream_of_another_rank, "the communicator is of device 0, the stream of device 1");
 }
 

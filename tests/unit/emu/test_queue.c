@@ -1,4 +1,5 @@
-/* Streams, events and copies: nothing runs before it is asked for, and then in any order that is allowed. */
+/* Streams, events and copies: nothing runs before it is asked for, and then in any order that is
+ * allowed. */
 #include "emulated.h"
 
 static void work_runs_when_it_is_asked_for(void **state)
@@ -84,7 +85,8 @@ static void streams_without_an_event_come_in_either_order(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++)
         in_order += one_and_double(seed, false, false) == 4;
-    assert_in_range(in_order, SEEDS / 20, SEEDS / 2); /* mostly wrong, so that a missing wait shows */
+    assert_in_range(in_order, SEEDS / 20,
+                    SEEDS / 2); /* mostly wrong, so that a missing wait shows */
 }
 
 static void an_event_orders_two_streams(void **state)
@@ -252,7 +254,8 @@ static void pageable_memory_is_read_at_once(void **state)
 {
     cudaStream_t s = new_stream(0);
     size_t count = 20000; /* more than one staging piece */
-    double *v = new_buffer(0, count * sizeof *v), *from = calloc(count, sizeof *from), *back = calloc(count, sizeof *back);
+    double *v = new_buffer(0, count * sizeof *v), *from = calloc(count, sizeof *from),
+           *back = calloc(count, sizeof *back);
 
     (void)state;
     for (size_t i = 0; i < count; i++)
@@ -328,7 +331,9 @@ static void stream_of_a_third_device(void)
 static void copies_that_mistake_devices_end_the_program(void **state)
 {
     (void)state;
-    assert_dies(devices_swapped, "cudaMemcpyPeerAsync on device 1: the destination lies in memory of 64 bytes of device 2");
+    assert_dies(
+        devices_swapped,
+        "cudaMemcpyPeerAsync on device 1: the destination lies in memory of 64 bytes of device 2");
     assert_dies(stream_of_a_third_device, "from device 1 to 2 on a stream of device 0");
 }
 

@@ -11,7 +11,8 @@
 
 #include <cmocka.h>
 
-/* One patch w with weight L everywhere, v = 0 before: z = 2 w and the patch after step 2 is 2 w (2 rho) - 2 rho w. */
+/* One patch w with weight L everywhere, v = 0 before: z = 2 w and the patch after step 2 is 2 w (2
+ * rho) - 2 rho w. */
 static void averages_of_one_patch_are_the_patch(void **state)
 {
     xpt_random r = {3};
@@ -39,7 +40,8 @@ static void mode_averages_of_equal_copies_are_theirs(void **state)
     for (int frames = 1; frames < 50; frames += 7) {
         double s = 0.75, fit = 0.5, u = (double)xpe_mode_u(fit * frames, s * frames, frames);
         assert_true(u == 0.25);
-        assert_true(xpe_mode_d(fit * frames, s * frames, u, frames, 0.5) == (float)(s + 0.5 * (u - fit)));
+        assert_true(xpe_mode_d(fit * frames, s * frames, u, frames, 0.5) ==
+                    (float)(s + 0.5 * (u - fit)));
         assert_true(xpe_mode_deviation(0.125 * frames, frames) == 0.125f);
         assert_true(xpe_mode_deviation(0.0, frames) == 1e-6f);
     }
