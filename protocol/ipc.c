@@ -8,6 +8,7 @@
  * Both ends are this program on this machine, so numbers are in native byte order; the magic number
  * and the version tell two builds apart.  A receiver trusts nothing: everything is checked before
  * use, and every descriptor that arrived is closed on every way out. */
+#include "text.h"
 #include "xptychod/protocol.h"
 
 #include <errno.h>
@@ -21,6 +22,7 @@
 
 #define MAGIC 0x43507458u /* "XtPC" */
 #define INLINE_MAX (60 * 1024)
+#define MESSAGE_LEVELS 4 /* around a document of the greatest depth that is let in */
 #define FLAG_MEMFD 1u
 #define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 #define RIGHTS_MAX (XPP_IPC_FDS_MAX + 1) /* and the memfd */
@@ -230,7 +232,8 @@ static char *memfd_read(int fd, size_t length)
 
 static json_t *body_parse(const char *text, size_t length)
 {
-    json_t *problem, *body = xpp_parse(text, length, &problem);
+    json_t *problem,
+        *body = xpp_parse_within(text, length, XPP_DEPTH_MAX + MESSAGE_LEVELS, &problem);
 
     json_decref(problem);
     if (body && !json_is_object(body)) {

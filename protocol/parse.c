@@ -1,14 +1,15 @@
 /* Text from outside becomes a document: depth is limited before jansson recurses (its own limit of
  * 2048 is too deep for a small stack), duplicate keys are refused (jansson lets the last one win),
  * numbers that do not fit and bytes that are not UTF-8 are refused by jansson itself. */
+#include "text.h"
 #include "xptychod/protocol.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Deepest nesting of arrays and objects; stops counting past XPP_DEPTH_MAX.  *line and *column
- * (from 1) then say where. */
-static int depth_of(const char *text, size_t length, int *line, int *column)
+/* Deepest nesting of arrays and objects; stops counting past most.  *line and *column (from 1) then
+ * say where. */
+static int depth_of(const char *text, size_t length, int most, int *line, int *column)
 {
     int depth = 0, deepest = 0;
     bool in_text = false;
@@ -33,7 +34,7 @@ static int depth_of(const char *text, size_t length, int *line, int *column)
         } else if (c == '[' || c == '{') {
             if (++depth > deepest)
                 deepest = depth;
-            if (depth > XPP_DEPTH_MAX)
+            if (depth > most)
                 break;
         } else if ((c == ']' || c == '}') && depth > 0) {
             depth--;
@@ -53,7 +54,7 @@ static json_t *malformed(const char *detail, int line, int column)
     return xpp_problem(XPP_FAULT_MALFORMED_JSON, detail, NULL, where);
 }
 
-json_t *xpp_parse(const char *text, size_t length, json_t **problem)
+json_t *xpp_parse_within(const char *text, size_t length, int depth_max, json_t **problem)
 {
     json_error_t error;
     json_t *doc;
@@ -69,8 +70,8 @@ json_t *xpp_parse(const char *text, size_t length, json_t **problem)
         *problem = malformed("the body starts with a byte order mark; send plain UTF-8", 1, 1);
         return NULL;
     }
-    if (depth_of(text, length, &line, &column) > XPP_DEPTH_MAX) {
-        snprintf(detail, sizeof detail, "nested deeper than %d levels", XPP_DEPTH_MAX);
+    if (depth_of(text, length, depth_max, &line, &column) > depth_max) {
+        snprintf(detail, sizeof detail, "nested deeper than %d levels", depth_max);
         *problem = malformed(detail, line, column);
         return NULL;
     }
@@ -81,4 +82,9 @@ json_t *xpp_parse(const char *text, size_t length, json_t **problem)
         *problem = malformed(detail, error.line, error.column);
     }
     return doc;
+}
+
+json_t *xpp_parse(const char *text, size_t length, json_t **problem)
+{
+    return xpp_parse_within(text, length, XPP_DEPTH_MAX, problem);
 }

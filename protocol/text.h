@@ -1,7 +1,8 @@
-/* Small text helpers of this folder: UTF-8 and near names. */
+/* Small text helpers of this folder: UTF-8, near names and nesting. */
 #ifndef XPP_TEXT_H
 #define XPP_TEXT_H
 
+#include <jansson.h>
 #include <stddef.h>
 
 /* Characters (code points) of valid UTF-8. */
@@ -12,5 +13,7 @@ size_t xpp_utf8_cut(const char *text, size_t size);
  * into the other, letter case aside; at most limit + 1 is returned.  Names beyond 64 bytes are
  * never near. */
 size_t xpp_edit_distance(const char *a, const char *b, size_t limit);
+/* xpp_parse with another limit of the depth. */
+json_t *xpp_parse_within(const char *text, size_t length, int depth_max, json_t **problem);
 
 #endif

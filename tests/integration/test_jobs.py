@@ -71,6 +71,16 @@ def test_document_carries_what_was_submitted(finished):
     assert job["progress"]["iter"] == 8 and job["finished"] >= job["started"] >= job["created"]
 
 
+def test_metadata_as_deep_as_a_body_may_be_goes_all_the_way(shared_daemon, scan_file):
+    deep = "[" * 31 + "]" * 31  # with the document around it 32 levels
+    body = json.dumps(job_of(scan_file, iterations=2))[:-1] + f', "metadata": {deep}}}'
+    job = shared_daemon.api.post("/v1/jobs", body)
+    assert job.status == 201, job
+    done = shared_daemon.api.finish(job.json()["id"])
+    assert done["state"] == "succeeded" and done["metadata"] == json.loads(deep), done
+    assert shared_daemon.api.post("/v1/jobs", body.replace(deep, f"[{deep}]")).status == 400
+
+
 def test_the_three_encodings_say_the_same(shared_daemon, finished):
     job, events = finished
     with shared_daemon.api.stream(job["id"], accept="text/event-stream") as stream:

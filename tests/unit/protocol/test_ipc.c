@@ -422,6 +422,22 @@ static void bodies_that_are_no_objects_are_broken(void **state)
     arrives(f, XPP_IPC_BROKEN);
 }
 
+/* A document as deep as one from outside may be goes on to reader and worker inside of an object. */
+static void a_document_of_the_greatest_depth_is_carried(void **state)
+{
+    fixture *f = *state;
+    char deep[2 * XPP_DEPTH_MAX + 16] = "{\"job\":";
+    size_t at = strlen(deep);
+    raw_header header = good;
+
+    memset(deep + at, '[', XPP_DEPTH_MAX);
+    memset(deep + at + XPP_DEPTH_MAX, ']', XPP_DEPTH_MAX);
+    deep[at + 2 * XPP_DEPTH_MAX] = '}';
+    header.length = (uint32_t)strlen(deep);
+    send_header(f, header, deep, NULL, 0);
+    arrives(f, XPP_IPC_OK);
+}
+
 static void packets_longer_than_allowed_are_broken(void **state)
 {
     fixture *f = *state;
@@ -528,6 +544,7 @@ int main(void)
         TEST(short_packets_are_broken),
         TEST(every_wrong_header_field_is_broken),
         TEST(bodies_that_are_no_objects_are_broken),
+        TEST(a_document_of_the_greatest_depth_is_carried),
         TEST(packets_longer_than_allowed_are_broken),
         TEST(descriptors_that_were_not_announced_are_broken_and_closed),
         TEST(memfd_bodies_are_checked),
