@@ -45,10 +45,12 @@ static int64_t mtime_ns(const struct stat *st)
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-/* One range of bytes; what is not one is answered with the whole file, as the standard allows. */
+/* One range of bytes; what is not one is answered with the whole file, as the standard allows:
+ * *first and *last stay as they were then. */
 int xpd_read_range(const char *text, int64_t size, int64_t *first, int64_t *last)
 {
     char *end = NULL;
+    int64_t from, to;
 
     if (!text || strncmp(text, "bytes=", 6) != 0 || strchr(text, ','))
         return 0;
@@ -64,18 +66,18 @@ int xpd_read_range(const char *text, int64_t size, int64_t *first, int64_t *last
     }
     if (strspn(text, "0123456789") == 0)
         return 0;
-    *first = strtoll(text, &end, 10);
+    from = strtoll(text, &end, 10);
     if (*end != '-')
         return 0;
     text = end + 1;
-    *last = *text ? strtoll(text, &end, 10) : size - 1;
+    to = *text ? strtoll(text, &end, 10) : size - 1;
     if (*text && (*end || end == text || *text == '-'))
         return 0;
-    if (*text && *last < *first)
+    if (*text && to < from)
         return 0;
-    if (*last >= size)
-        *last = size - 1;
-    return *first < size ? 1 : -1;
+    *first = from;
+    *last = to < size ? to : size - 1;
+    return from < size ? 1 : -1;
 }
 
 void xpd_reply_beyond(xpd_request *r, int64_t size)

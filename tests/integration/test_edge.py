@@ -343,6 +343,9 @@ def test_a_part_of_the_log_can_be_asked_for(daemon, scan_file):
     part = daemon.api.get(f"/v1/jobs/{job}/log", Range="bytes=5-14")
     assert part.status == 206 and part.body == whole[5:15]
     assert part.headers["Content-Range"] == f"bytes 5-14/{len(whole)}"
+    for bent in ("bytes=5-1", "bytes=99-9x", "bytes=1-2,4-5"):  # no ranges: all of it
+        answer = daemon.api.get(f"/v1/jobs/{job}/log", Range=bent)
+        assert answer.status == 200 and answer.body == whole, (bent, answer)
     for path, size in ((f"/v1/jobs/{job}/log", len(whole)), (f"/v1/jobs/{job}/result/data", daemon.api.show(job)["result"]["bytes"])):
         beyond = daemon.api.get(path, Range=f"bytes={size}-")
         assert beyond.status == 416 and beyond.headers["Content-Range"] == f"bytes */{size}", beyond
