@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import pathlib
 import struct
 import zlib
