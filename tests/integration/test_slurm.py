@@ -314,6 +314,7 @@ def goes_on_as_if_nothing_had_been(real, tmp_path, slow_scan_file, interrupt):
     job_id = submit_real(real, tmp_path, "--folder", "cut", *few, slow_scan_file)
     checkpoints = tmp_path / "cut" / "checkpoint"
     xptychod.wait_until(lambda: checkpoints.is_dir() and any(checkpoints.glob("checkpoint.[01]")), "a checkpoint was written")
+    real.hold_worker(job_id)
     interrupt(job_id)
     xptychod.wait_until(lambda: "attempt 2" in (tmp_path / "cut" / "log.txt").read_text(), "the second attempt", 90)
     answer = xptychod.run("xptycho", "watch", str(tmp_path / "cut"), "--json", env=real.env)

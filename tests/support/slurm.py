@@ -165,15 +165,27 @@ PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9 PreemptM
         slurmd = self.processes.pop()
         slurmd.kill()
         slurmd.wait()
+        for pid, command, job in self.processes_of_jobs():
+            if b"slurmstepd" in command or job:
+                os.kill(pid, signal.SIGKILL)
+
+    def hold_worker(self, job_id):
+        """The job's worker stands still, until Slurm continues or kills it: a fast machine would be done before Slurm acts."""
+        for pid, command, job in self.processes_of_jobs():
+            if job == job_id and b"xptycho-worker" in command:
+                os.kill(pid, signal.SIGSTOP)
+
+    def processes_of_jobs(self):
+        """(pid, command, id of the job or None) of what runs under this Slurm."""
         for entry in pathlib.Path("/proc").iterdir():
             try:
-                environ = (entry / "environ").read_bytes()
+                environ = (entry / "environ").read_bytes().split(b"\0")
                 command = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            mine = f"SLURM_CONF={self.conf}".encode() in environ.split(b"\0")
-            if entry.name.isdigit() and mine and (b"slurmstepd" in command or b"SLURM_JOB_ID=" in environ):
-                os.kill(int(entry.name), signal.SIGKILL)
+            if entry.name.isdigit() and f"SLURM_CONF={self.conf}".encode() in environ:
+                job = next((v[13:].decode() for v in environ if v.startswith(b"SLURM_JOB_ID=")), None)
+                yield int(entry.name), command, job
 
     def back(self):
         self.spawn("slurmd", "-D", "-N", self.host, "-f", str(self.conf))

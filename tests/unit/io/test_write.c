@@ -127,13 +127,13 @@ static void the_file_that_changed_is_noticed(void **state)
     assert_int_equal(xpe_scan_write(&written, path, false, &content, &err), XPE_OK);
     assert_int_equal(xpe_scan_file_open(&file, path, NULL, &err), XPE_OK);
     assert_int_equal(truncate(path, written.bytes + 1), 0);
-    assert_int_equal(xpe_scan_file_unchanged(file, &err), XPE_INVALID);
+    assert_int_equal(xpe_scan_file_unchanged(file, &err), XPE_CHANGED);
     assert_non_null(strstr(err.text, "changed"));
     xpe_scan_file_close(file);
     assert_int_equal(truncate(path, written.bytes), 0);
     assert_int_equal(xpe_scan_file_open(&file, path, NULL, &err), XPE_OK);
     assert_int_equal(xpe_scan_write(&written, path, true, &content, &err), XPE_OK);
-    assert_int_equal(xpe_scan_file_unchanged(file, &err), XPE_INVALID);
+    assert_int_equal(xpe_scan_file_unchanged(file, &err), XPE_CHANGED);
     assert_non_null(strstr(err.text, "replaced"));
     xpe_scan_file_close(file);
 }
