@@ -482,6 +482,7 @@ int main(int argc, char **argv)
     s.b.loop.epoll = -1;
     s.b.argc = argc;
     s.b.argv = argv;
+    umask(umask(077) | 002); /* whatever we were started with: others write none of our files */
     xpd_metrics_init(&s.b.metrics);
     xpp_init();
     xpd_config_result read = xpd_config_read(&s.b.config, argc, argv, &err);

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import pathlib
 import re
 import stat
@@ -21,6 +22,18 @@ def test_ready_file_names_every_address(daemon):
     token = pathlib.Path(daemon.ready["token_file"])
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     assert len(token.read_text().strip()) >= 32
+
+
+def test_others_can_write_no_file_of_a_daemon_whose_umask_allows_it(make_daemon, scan_file):
+    before = os.umask(0)
+    try:
+        daemon = make_daemon("--zmq-router", "tcp://127.0.0.1:*", "--zmq-pub", "tcp://127.0.0.1:*")
+    finally:
+        os.umask(before)
+    daemon.api.finish(daemon.api.submit({"scan": {"path": scan_file}, "recon": {"iterations": 2}})["id"])
+    files = [path for folder in (daemon.runtime, daemon.state) for path in folder.rglob("*")]
+    assert {"zmq.json", "ready.json", "queue.db", "events.ndjson"} <= {path.name for path in files}
+    assert not [path for path in files if path.stat().st_mode & stat.S_IWOTH]
 
 
 def test_stop_leaves_no_process_and_a_second_start_works(make_daemon):
