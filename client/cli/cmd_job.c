@@ -55,6 +55,29 @@ static void field_time(const char *name, const json_t *job)
     field(name, text);
 }
 
+/* Why a job does not run yet; the members of pending that the list has no room for, too. */
+static void put_pending(const json_t *pending)
+{
+    const json_t *blocked_by = json_object_get(pending, "blocked_by"), *id;
+    long long hidden = json_integer_value(json_object_get(pending, "blocked_by_hidden"));
+    char text[64];
+    size_t i;
+
+    if (!json_is_object(pending))
+        return;
+    field("waits for", cli_member(pending, "detail"));
+    json_array_foreach(blocked_by, i, id)
+        field("blocked by", json_is_string(id) ? json_string_value(id) : "");
+    if (hidden > 0) {
+        (void)snprintf(text, sizeof(text), "%lld of other users", hidden);
+        field("blocked by", text);
+    }
+    if (json_is_string(json_object_get(pending, "estimated_start"))) {
+        cli_time(text, sizeof(text), cli_member(pending, "estimated_start"));
+        field("starts by", text);
+    }
+}
+
 static void put_job(const json_t *job)
 {
     const json_t *progress = json_object_get(job, "progress"), *error;
@@ -89,6 +112,7 @@ static void put_job(const json_t *job)
                        (long long)json_integer_value(json_object_get(job, "queue_position")));
         field("in queue", text);
     }
+    put_pending(json_object_get(job, "pending"));
     field_time("created", job);
     field_time("started", job);
     field_time("finished", job);

@@ -326,6 +326,16 @@ def test_show_queue_devices_and_version_speak_to_people_and_programs(cli, finish
     assert "xptychod " in cli("version").stdout
 
 
+def test_show_says_why_a_job_does_not_run_yet(cli, endless, scan_file):
+    waits = cli("submit", scan_file).stdout.split()[0]
+    shown = cli("show", waits).stdout
+    pending = json.loads(cli("show", waits, "--json").stdout)["pending"]
+    assert re.search(rf"^waits for +{re.escape(pending['detail'])}$", shown, re.M), shown
+    assert re.search(rf"^blocked by +{endless}$", shown, re.M), shown
+    assert cli("cancel", waits).returncode == 0
+    assert "waits for" not in cli("show", waits).stdout
+
+
 def test_a_result_is_told_and_downloaded_whole(cli, shared_daemon, finished, tmp_path):
     told = cli("result", finished)
     document = json.loads(cli("result", finished, "--json").stdout)
