@@ -363,8 +363,10 @@ static bool check_room(xpd_broker *b, const xpd_caller *caller, xpd_error *err)
     bool own = mine >= b->config.queue_user_max;
     if (own || all >= b->config.queue_max) {
         int64_t limit = own ? b->config.queue_user_max : b->config.queue_max;
-        xpd_fail(err, XPP_FAULT_QUEUE_FULL, "", "%lld jobs wait%s; that is the limit",
-                 (long long)limit, own ? " for you" : "");
+        xpd_fail(err, XPP_FAULT_QUEUE_FULL, "", "%lld jobs wait%s; that is the limit%s",
+                 (long long)(own ? mine : all), own ? " for you, held ones included" : "",
+                 own ? "; cancel one, or try again when one has started"
+                     : "; try again when one has started");
         err->more = json_pack("{s:I, s:I, s:s}", "limit", (json_int_t)limit, "current",
                               (json_int_t)(own ? mine : all), "scope", own ? "user" : "service");
         return false;

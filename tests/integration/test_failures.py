@@ -96,6 +96,7 @@ def test_full_queue_is_429(make_daemon, slow_scan_file, scan_file):
     full = daemon.api.post("/v1/jobs", job_of(scan_file))
     assert full.status == 429 and full.json()["type"] == "urn:xptychod:problem:queue-full", full
     assert int(full.headers["Retry-After"]) > 0
+    assert "2 jobs wait; that is the limit; try again when one has started" in full.json()["detail"], full
     daemon.api.post(f"/v1/jobs/{holder['id']}/cancel")
     for job_id in waiting:
         assert daemon.api.finish(job_id)["state"] == "succeeded"
