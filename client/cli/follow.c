@@ -227,6 +227,19 @@ static void put_summary(const watch *w, const char *id, const json_t *end)
     fputc('\n', stdout);
 }
 
+/* Before the first event, to a person: a job that is queued would only say so. */
+static void put_pending(const json_t *job)
+{
+    const char *detail = cli_member(json_object_get(job, "pending"), "detail");
+
+    if (!detail[0])
+        return;
+    fputs("# waits for ", stdout);
+    cli_put(stdout, detail, false);
+    fputc('\n', stdout);
+    (void)fflush(stdout);
+}
+
 static look choose(cli_follow_mode mode)
 {
     if (mode == CLI_FOLLOW_JSON)
@@ -289,6 +302,7 @@ int cli_follow(const cli_args *args, xpc_client *client, const char *id, cli_fol
         if (xpc_show(client, id, &job, &err) != XPC_OK)
             return cli_report(args, client, &err);
         read_stages(&w, job);
+        put_pending(job);
         json_decref(job);
     }
     interrupted = 0;

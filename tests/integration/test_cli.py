@@ -189,6 +189,12 @@ def test_a_terminal_gets_a_bar_with_error_rate_and_time_left():
         assert "\x1b[32m" not in seen and "succeeded" in seen
 
 
+def test_a_terminal_is_told_why_a_job_waits():
+    with FakeBroker(pending={"position": 1, "reason": "order", "detail": "2 jobs before \x1b[31mit"}) as broker:
+        status, seen = on_terminal("watch", JOB_ID, "--server", broker.url)
+        assert status == 0 and "# waits for 2 jobs before \\x1b[31mit\r\n# state queued" in seen, seen
+
+
 # ---------------------------------------------------------------------------------- the real daemon
 
 

@@ -22,12 +22,13 @@ class FakeBroker:
     break_after        a stream's connection is cut after so many events, each time
     stop_after         after so many streams the broker is gone: connections are closed unanswered
     end                members of the event `end`
+    pending            why the job waits, in its document
     garbage            bytes sent instead of the event stream
     """
 
     def __init__(self, lose_submissions=0, break_after=None, stop_after=None, iterations=10, name="fake", end=None,
-                 garbage=None):
-        self.garbage = garbage
+                 garbage=None, pending=None):
+        self.garbage, self.pending = garbage, pending
         self.lose_submissions, self.break_after, self.stop_after = lose_submissions, break_after, stop_after
         self.requests = []  # (method, path, headers as a dictionary, body)
         self.streams = 0
@@ -74,7 +75,7 @@ class FakeBroker:
     def job(self):
         return {"id": JOB_ID, "rev": 1, "name": self.name, "labels": {}, "priority": 0, "state": "queued",
                 "terminal": False, "reason": "", "detail": "", "user": "ada", "created": "2026-01-31T09:15:02.123Z",
-                "started": None, "finished": None, "attempts": 0, "progress": None, "queue_position": 1,
+                "started": None, "finished": None, "attempts": 0, "progress": None, "queue_position": 1, "pending": self.pending,
                 "result": None, "job": {"scan": {"path": "/scan.h5"}, "recon": {"iterations": 10}}, "links": {}}
 
     def answer(self, handler, method):
