@@ -88,8 +88,10 @@ static bool prepare_folders(service *s, xpd_error *err)
              b->config.runtime_dir);
     return make_folders(b->config.state_dir, mode, err) &&
            xpd_place_check(b->config.state_dir, b->config.state_on_network, err) &&
+           xpd_place_guarded(b->config.state_dir, "daemon.state_dir", err) &&
            make_folders(b->jobs_dir, mode, err) && make_folders(b->results_dir, mode, err) &&
-           make_folders(b->config.runtime_dir, b->config.user ? 0700 : 0755, err);
+           make_folders(b->config.runtime_dir, b->config.user ? 0700 : 0755, err) &&
+           xpd_place_guarded(b->config.runtime_dir, "daemon.runtime_dir", err);
 }
 
 /* A child of a broker that was killed holds its lock for a moment, between its birth and its

@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 const char *xpd_place_network(unsigned long type)
 {
@@ -47,5 +49,26 @@ bool xpd_place_check(const char *folder, bool allowed, xpd_error *err)
             "state folder '%s' is on %s (daemon.state_on_network): jobs may be lost or run twice "
             "when its server fails",
             folder, name);
+    return true;
+}
+
+bool xpd_place_guarded(const char *folder, const char *option, xpd_error *err)
+{
+    struct stat st;
+
+    if (stat(folder, &st) != 0)
+        return xpd_fail(err, XPP_FAULT_INTERNAL, "", "folder '%s' cannot be looked at: %s", folder,
+                        strerror(errno));
+    if (st.st_mode & S_IWOTH)
+        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
+                        "folder '%s' can be written by everybody (mode %04o), who could lay links in "
+                        "the way of the service's files; take that right away (chmod o-w) or choose "
+                        "another one (%s)",
+                        folder, (unsigned)st.st_mode & 07777, option);
+    if (st.st_uid != 0 && st.st_uid != geteuid())
+        xpd_log(XPD_LOG_WARNING, NULL,
+                "folder '%s' (%s) belongs to user %u, who can replace what is in it; it should be "
+                "user %u's",
+                folder, option, (unsigned)st.st_uid, (unsigned)geteuid());
     return true;
 }
