@@ -85,6 +85,9 @@ static bool back_up(sqlite3 *db, const char *path, long version, xpd_error *err)
     if (unlink(copy) != 0 && errno != ENOENT) /* of a migration that did not come to its end */
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "'%s' cannot be replaced: %s", copy,
                         strerror(errno));
+    int made = open(copy, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640); /* as in store.c */
+    if (made >= 0)
+        close(made);
     snprintf(folder, sizeof folder, "%s", path);
     char *slash = strrchr(folder, '/');
     if (slash)

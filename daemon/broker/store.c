@@ -7,6 +7,7 @@
 #include "schema.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -126,6 +127,10 @@ bool xpd_store_open(xpd_store **out, const char *path, xpd_error *err)
         xpd_fail(err, XPP_FAULT_INTERNAL, "", "cannot make an eventfd: %s", strerror(errno));
         goto done;
     }
+    /* SQLite would let everybody read it, and gives the files beside it the mode of this one. */
+    int made = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
+    if (made >= 0)
+        close(made);
     if (sqlite3_open_v2(path, &store->db,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                         NULL) != SQLITE_OK) {

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static xpd_store *opened(const char *path)
@@ -55,6 +56,28 @@ static bool take(void *context, xpd_row *row)
     memcpy(l->last_state, row->state, sizeof l->last_state);
     xpd_row_free(row);
     return true;
+}
+
+static void the_files_are_not_for_everybody(void **state)
+{
+    static const char *const beside[] = {"", "-wal"};
+    char path[256], file[300];
+    xpd_job *job = small_job(1, 0);
+    mode_t before = umask(0);
+    struct stat st;
+
+    path_in(path, sizeof path, *state, "modes.db");
+    xpd_store *store = opened(path);
+    assert_true(xpd_store_start(store, NULL));
+    put(store, job);
+    umask(before);
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        snprintf(file, sizeof file, "%s%s", path, beside[i]);
+        assert_int_equal(stat(file, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0640);
+    }
+    xpd_store_close(store);
+    xpd_job_unref(job);
 }
 
 static void rows_come_back_in_order_with_their_last_state(void **state)
@@ -465,6 +488,7 @@ static void notes_come_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_files_are_not_for_everybody),
         cmocka_unit_test(rows_come_back_in_order_with_their_last_state),
         cmocka_unit_test(deleted_rows_are_gone_and_leave_their_note),
         cmocka_unit_test(a_second_opener_is_refused),
