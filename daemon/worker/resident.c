@@ -491,6 +491,9 @@ int xpd_resident_main(int socket, const char *devices)
     serve(&r);
     engine_stop(&r);
     push_done(&r);
+    if (r.work) /* the engine was told to leave before it took it */
+        xpd_work_release(r.work);
+    free(r.work);
     xpd_writer_destroy(r.writer);
     xpd_outbox_destroy(r.outbox);
     json_decref(r.queue);
