@@ -96,7 +96,9 @@ void xpd_run_leave_stopped(xpd_run *run)
         xpd_run_leave(run, XPD_JOB_FAILED, "deadline", detail);
         break;
     case XPD_STOP_SHUTDOWN:
-        xpd_run_leave(run, XPD_JOB_QUEUED, "shutdown", "the service stopped while the job ran");
+        xpd_run_leave(run, XPD_JOB_QUEUED, "shutdown",
+                      run->b->stopping ? "the service stopped while the job ran"
+                                       : "the service was drained while the job ran");
         break;
     case XPD_STOP_YIELD:
         run->job->yielded++;

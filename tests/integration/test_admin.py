@@ -224,7 +224,8 @@ def test_a_drained_service_takes_nothing_and_goes_on_later(daemon, slow_scan_fil
     daemon.unix.wait_for_iteration(job, 2)
     assert daemon.admin.post("/admin/drain").json()["draining"] is True
     xptychod.wait_until(lambda: daemon.admin.post("/admin/drain").json() == {"draining": True, "running": 0, "queued": 1}, "nothing runs")
-    assert daemon.unix.show(job)["state"] == "queued"
+    waits = daemon.unix.show(job)
+    assert (waits["state"], waits["reason"], waits["detail"]) == ("queued", "shutdown", "the service was drained while the job ran")
     refused = daemon.unix.post("/v1/jobs", {"scan": {"path": scan_file}})
     assert refused.status == 503 and refused.json()["type"] == "urn:xptychod:problem:draining" and refused.headers["Retry-After"]
     assert daemon.admin.get("/readyz").status == 503 and daemon.admin.get("/livez").status == 200
