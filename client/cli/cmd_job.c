@@ -66,7 +66,7 @@ static void put_pending(const json_t *pending)
     if (!json_is_object(pending))
         return;
     field("waits for", cli_member(pending, "detail"));
-    json_array_foreach(blocked_by, i, id)
+    json_array_foreach (blocked_by, i, id)
         field("blocked by", json_is_string(id) ? json_string_value(id) : "");
     if (hidden > 0) {
         (void)snprintf(text, sizeof(text), "%lld of other users", hidden);

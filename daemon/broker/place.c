@@ -60,11 +60,12 @@ bool xpd_place_guarded(const char *folder, const char *option, xpd_error *err)
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "folder '%s' cannot be looked at: %s", folder,
                         strerror(errno));
     if (st.st_mode & S_IWOTH)
-        return xpd_fail(err, XPP_FAULT_BAD_REQUEST, "",
-                        "folder '%s' can be written by everybody (mode %04o), who could lay links in "
-                        "the way of the service's files; take that right away (chmod o-w) or choose "
-                        "another one (%s)",
-                        folder, (unsigned)st.st_mode & 07777, option);
+        return xpd_fail(
+            err, XPP_FAULT_BAD_REQUEST, "",
+            "folder '%s' can be written by everybody (mode %04o), who could lay links in "
+            "the way of the service's files; take that right away (chmod o-w) or choose "
+            "another one (%s)",
+            folder, (unsigned)st.st_mode & 07777, option);
     if (st.st_uid != 0 && st.st_uid != geteuid())
         xpd_log(XPD_LOG_WARNING, NULL,
                 "folder '%s' (%s) belongs to user %u, who can replace what is in it; it should be "

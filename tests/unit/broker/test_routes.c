@@ -114,9 +114,9 @@ static void a_range_is_a_part_or_all_or_beyond(void **state)
     for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
         assert_int_equal(range(beyond[i], 10, &first, &last), -1);
     assert_int_equal(range("bytes=0-0", 0, &first, &last), -1);
-    static const char *const whole[] = {"bytes=5-2", "bytes=a-",   "bytes=1-2,4-5", "lines=1-2",
-                                        "bytes=--3", "bytes=1-2x", "bytes=",        "bytes=-",
-                                        "bytes=50-9x"};
+    static const char *const whole[] = {"bytes=5-2", "bytes=a-",  "bytes=1-2,4-5",
+                                        "lines=1-2", "bytes=--3", "bytes=1-2x",
+                                        "bytes=",    "bytes=-",   "bytes=50-9x"};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
         assert_int_equal(range(whole[i], 10, &first, &last), 0);
         assert_true(first == -7 && last == -7);

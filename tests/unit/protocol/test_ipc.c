@@ -422,7 +422,8 @@ static void bodies_that_are_no_objects_are_broken(void **state)
     arrives(f, XPP_IPC_BROKEN);
 }
 
-/* A document as deep as one from outside may be goes on to reader and worker inside of an object. */
+/* A document as deep as one from outside may be goes on to reader and worker inside of an object.
+ */
 static void a_document_of_the_greatest_depth_is_carried(void **state)
 {
     fixture *f = *state;
