@@ -60,7 +60,7 @@ def main():
                      "--data-generation-method", "all", "--hypothesis-max-examples", str(each), "--experimental", "openapi-3.1",
                      "--hypothesis-suppress-health-check", "all", "--hypothesis-database", "none", "--request-timeout", "40000",
                      "--hypothesis-deadline", "60000"],
-                    env={**os.environ, "SCHEMATHESIS_HOOKS": "openapi_hooks", "PYTHONPATH": str(HERE)}, check=False).returncode)
+                    env={**os.environ, "SCHEMATHESIS_HOOKS": "openapi_hooks", "PYTHONPATH": str(HERE)}, cwd=folder, check=False).returncode)
             sent, seconds = answered(daemon) - before, time.monotonic() - begun
             assert daemon.admin.get("/livez").status == 200, "the daemon is gone"
             daemon.stop()
