@@ -12,6 +12,7 @@
 #include "output.h"
 #include "people.h"
 #include "reader.h"
+#include "sets.h"
 #include "worker.h"
 
 #include <ctype.h>
@@ -247,12 +248,16 @@ static xpd_class class_of(const xpd_submission *s)
 static bool has_set(const xpd_submission *s, xpd_error *err)
 {
     bool any = class_of(s) == XPD_CLASS_LIVE;
+    int kept = 0;
 
-    for (int i = 0; i < s->b->worker_count && !any; i++)
-        any = !xpd_set_kept_for_live(s->b, i);
-    return any || xpd_fail(err, XPP_FAULT_NO_DEVICE, "/class",
-                           "all %d device sets are kept for live jobs, which this one is not",
-                           s->b->worker_count);
+    for (int i = 0; i < s->b->worker_count; i++) {
+        bool gone = s->b->workers[i]->devices.known && !xpd_set_devices(s->b, i);
+        any = any || (!gone && !xpd_set_kept_for_live(s->b, i));
+        kept += !gone;
+    }
+    return any ||
+           xpd_fail(err, XPP_FAULT_NO_DEVICE, "/class",
+                    "all %d device sets are kept for live jobs, which this one is not", kept);
 }
 
 static void look(xpd_submission *s)

@@ -198,7 +198,7 @@ def test_memory_of_a_gpu_that_strangers_hold(gpus, scan_file):
 
 def test_a_set_that_is_kept_takes_live_jobs_alone(make_daemon, slow_scan_file, scan_file):
     api = make_daemon("--cpu-workers", "2", "--live-set", "1").api
-    assert api.get("/v1/limits").json()["scheduling"]["sets"] == {"all": 2, "live": 1}
+    xptychod.wait_until(lambda: api.get("/v1/limits").json()["scheduling"]["sets"] == {"all": 2, "live": 1}, "two sets have their workers")
     holder = api.submit(endless(slow_scan_file))
     api.wait_for_iteration(holder["id"], 1)
     waits = api.submit(job_of(scan_file))
@@ -213,7 +213,8 @@ def test_a_set_that_is_kept_takes_live_jobs_alone(make_daemon, slow_scan_file, s
     tag = api.get(f"/v1/jobs/{holder['id']}").headers["ETag"]
     assert api.call("PATCH", f"/v1/jobs/{holder['id']}", {"class": "batch"}, {"If-Match": tag}).status == 409
     cancel(api, holder)
-    refused = make_daemon("--live-set", "0").api.post("/v1/jobs", job_of(scan_file))
+    alone = make_daemon("--live-set", "0", "--cuda", "none").api
+    refused = alone.post("/v1/jobs", job_of(scan_file))
     assert refused.status == 422 and "kept for live jobs" in refused.json()["detail"], refused
 
 

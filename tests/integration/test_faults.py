@@ -148,7 +148,7 @@ def small_state(tmp_path):
         if os.geteuid() != 0 or not shutil.which("mount"):
             pytest.skip("only root may mount the small file system that this needs")
         daemon.state.mkdir(parents=True)
-        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", daemon.state], capture_output=True, text=True, check=False)
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=0755", "none", daemon.state], capture_output=True, text=True, check=False)
         if made.returncode:
             pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
         mounted.append((daemon, daemon.state))

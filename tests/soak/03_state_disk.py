@@ -46,7 +46,7 @@ def body(options):
     refused = jobs = 0
     daemon = faults.FaultyDaemon(options.folder / "daemon", "--low-disk-mib", "0", "--ballast-mib", "0")
     daemon.state.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", daemon.state], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=0755", "none", daemon.state], check=True)
     try:
         with fault_rounds.daemon_of(daemon):
             daemon.start()

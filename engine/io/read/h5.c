@@ -322,6 +322,8 @@ static xpe_status explain_truncated(const xpe_h5 *h, const reasons *r, xpe_error
 
 static xpe_status explain_open(const xpe_h5 *h, const reasons *r, xpe_error *err)
 {
+    xpe_status st;
+
     if (r->truncated)
         return explain_truncated(h, r, err);
     if (has_writer(h, r))
@@ -331,6 +333,9 @@ static xpe_status explain_open(const xpe_h5 *h, const reasons *r, xpe_error *err
                            "the file is marked as open for writing and was last written to %lld s "
                            "ago; its writer seems to have died: h5clear -s removes the mark",
                            (long long)age_s(h));
+    st = xpe_h5_unchanged(h, err); /* HDF5 finds no name to a file that was replaced */
+    if (st != XPE_OK)
+        return st;
     return xpe_h5_fail(h, err, "the file cannot be opened as HDF5, it may be damaged: %s",
                        r->first[0] ? r->first : "no reason given");
 }
