@@ -50,6 +50,7 @@ typedef struct xpd_broker {
     xpd_source store_source;
     xpd_timer store_retry;
     xpd_timer prune;
+    int64_t trimmed_ms; /* when free memory went back to the system */
     int ballast;        /* descriptor of the file that is given up when the disk is full, or -1 */
     bool ballast_given; /* the disk was full; no new work until the file is there again */
     bool state_full;    /* the last commit found the disk full */

@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@
 #define LOG_TEXT_MAX (16 << 20) /* bytes of a job's log.txt */
 #define PRUNE_AT_ONCE 32
 #define TEND_MS 5000
+#define TRIM_MS 60000
 #define STATE_LEAST (256 << 10) /* bytes: room for a few commits */
 
 void xpd_job_path(char *out, size_t size, const xpd_broker *b, const char *id, const char *file)
@@ -503,6 +505,18 @@ void xpd_jobs_prune(xpd_broker *b)
     }
 }
 
+/* Jobs come and go in many sizes, and what they leave free lies between what stays: without this
+ * the heap was twice what was in use after an hour, and still grew. */
+static void trim(xpd_broker *b)
+{
+    int64_t now = xpd_now_ms();
+
+    if (now - b->trimmed_ms < TRIM_MS)
+        return;
+    b->trimmed_ms = now;
+    malloc_trim(0);
+}
+
 static void tend(void *context)
 {
     xpd_broker *b = context;
@@ -512,6 +526,7 @@ static void tend(void *context)
         look_for_room(b);
     if (!b->stopping && !b->state_full)
         xpd_ballast_make(b);
+    trim(b);
     xpd_timer_set(&b->loop, &b->prune, TEND_MS);
 }
 
