@@ -101,7 +101,7 @@ def test_an_unknown_class_is_refused_with_the_names(shared_daemon, scan_file):
 def test_two_jobs_run_side_by_side_on_two_sets(make_daemon, slow_scan_file, scan_file):
     daemon = make_daemon("--cpu-workers", "2")
     api = daemon.api
-    xptychod.wait_until(lambda: len({d["set"] for d in api.get("/v1/devices").json()["devices"]}) == 2, "both sets")
+    xptychod.wait_until(lambda: len({d["set"] for d in api.get("/v1/devices").json()["devices"] if not d["absent"]}) == 2, "both sets")
     one, two = api.submit(endless(slow_scan_file)), api.submit(endless(slow_scan_file))
     for job in (one, two):
         api.wait_for_iteration(job["id"], 2)
