@@ -390,6 +390,15 @@ void xpe_put_group(xpe_file *f, const char *path)
         note_failure(f, path);
 }
 
+/* The same content makes the same bytes: no dataset says when it was made. */
+static hid_t plain_dataset(void)
+{
+    hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+
+    H5Pset_obj_track_times(plist, false);
+    return plist;
+}
+
 void xpe_put_array(xpe_file *f, const char *path, hid_t file_type, hid_t memory_type, int rank,
                    const hsize_t *dims, const void *data, bool compress)
 {
@@ -401,7 +410,7 @@ void xpe_put_array(xpe_file *f, const char *path, hid_t file_type, hid_t memory_
     for (int i = 1; i < rank; i++)
         chunk[i] = dims[i];
     space = H5Screate_simple(rank, dims, NULL);
-    plist = H5Pcreate(H5P_DATASET_CREATE);
+    plist = plain_dataset();
     if (compress) {
         H5Pset_chunk(plist, rank, chunk);
         H5Pset_shuffle(plist);
@@ -443,18 +452,20 @@ static hid_t text_type(void)
 
 void xpe_put_string(xpe_file *f, const char *path, const char *text)
 {
-    hid_t space, type, id;
+    hid_t space, plist, type, id;
 
     if (f->failed || !text)
         return;
     space = H5Screate(H5S_SCALAR);
+    plist = plain_dataset();
     type = text_type();
-    id = H5Dcreate2(f->id, path, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    id = H5Dcreate2(f->id, path, type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
     if (id < 0 || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &text) < 0)
         note_failure(f, path);
     if (id >= 0 && H5Dclose(id) < 0)
         note_failure(f, path);
     H5Tclose(type);
+    H5Pclose(plist);
     H5Sclose(space);
 }
 
