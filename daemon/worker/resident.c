@@ -22,6 +22,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -120,6 +121,7 @@ static void push_done(resident *r)
     xpd_outcome_release(&outcome);
     xpd_work_release(work);
     free(work);
+    malloc_trim(0); /* what a large job leaves free is not kept until the next one */
 }
 
 static bool is_done(resident *r)
