@@ -356,6 +356,28 @@ static void a_run_that_diverges_at_once_keeps_its_start(void **state)
     }
 }
 
+/* Counts so large that an iteration after the first overflows.  Returns them, the caller's. */
+static double *near_the_end_of_float(xpt_case *c, xpe_stage *stage, bool known)
+{
+    double most = 0, *counts = xpt_new(XPT_TINY_FRAMES * 256, sizeof *counts);
+
+    for (int i = 0; i < XPT_TINY_FRAMES * 256; i++)
+        most = fmax(most, (double)c->counts[i]);
+    for (int i = 0; i < XPT_TINY_FRAMES * 256; i++)
+        counts[i] = (double)c->counts[i] / most * pow(2.6e19, 2);
+    c->desc.scan.frames = counts;
+    c->desc.scan.type = XPE_F64;
+    start_from_truth(c);
+    if (known) {
+        xpt_case_know(c);
+    } else {
+        c->desc.init_probe = c->probe;
+        c->desc.init_probe_count = 1;
+        stage->probe_data_fit = 0; /* the object alone grows */
+    }
+    return counts;
+}
+
 /* Data whose model overflows float32 only when the object has come close to it, in the second
  * iteration. */
 static void a_run_that_diverges_later_keeps_its_last_good_iteration(void **state)
@@ -364,23 +386,10 @@ static void a_run_that_diverges_later_keeps_its_last_good_iteration(void **state
     for (int known = 0; known < 2; known++)
         for (int devices = 1; devices <= 3; devices += 2) {
             xpt_case *c = xpt_tiny_create(1);
-            double most = 0, *counts = xpt_new(XPT_TINY_FRAMES * 256, sizeof *counts);
             xpe_stage stage = xpt_stage(6), one = xpt_stage(1);
+            double *counts = near_the_end_of_float(c, &stage, known);
             xpt_result *got, *good;
-            for (int i = 0; i < XPT_TINY_FRAMES * 256; i++)
-                most = fmax(most, (double)c->counts[i]);
-            for (int i = 0; i < XPT_TINY_FRAMES * 256; i++)
-                counts[i] = (double)c->counts[i] / most * pow(2.6e19, 2);
-            c->desc.scan.frames = counts;
-            c->desc.scan.type = XPE_F64;
-            start_from_truth(c);
-            if (known) {
-                xpt_case_know(c);
-            } else {
-                c->desc.init_probe = c->probe;
-                c->desc.init_probe_count = 1;
-                stage.probe_data_fit = one.probe_data_fit = 0; /* the object alone grows */
-            }
+            one.probe_data_fit = stage.probe_data_fit;
             got = xpt_run(&c->desc, &stage, (xpt_division){.devices = devices, .threads = 2});
             assert_int_equal(got->status, XPE_DIVERGED);
             assert_int_equal(got->iterations, 1);
@@ -411,24 +420,10 @@ static void a_run_that_diverges_unnoticed_goes_back_when_it_is_noticed(void **st
                 xpe_status st = XPE_OK;
                 xpe_report report;
                 xpe_error err;
-                double most = 0, *counts = xpt_new(XPT_TINY_FRAMES * 256, sizeof *counts);
+                double *counts = near_the_end_of_float(c, &stage, known);
                 int steps = 0;
                 live l;
 
-                for (int i = 0; i < XPT_TINY_FRAMES * 256; i++)
-                    most = fmax(most, (double)c->counts[i]);
-                for (int i = 0; i < XPT_TINY_FRAMES * 256; i++)
-                    counts[i] = (double)c->counts[i] / most * pow(2.6e19, 2);
-                c->desc.scan.frames = counts;
-                c->desc.scan.type = XPE_F64;
-                start_from_truth(c);
-                if (known) {
-                    xpt_case_know(c);
-                } else {
-                    c->desc.init_probe = c->probe;
-                    c->desc.init_probe_count = 1;
-                    stage.probe_data_fit = 0; /* the object alone grows */
-                }
                 stage.report_every = 12;
                 l = open_run(c, &stage, devices, 2);
                 assert_int_equal(xpe_run_object(l.run, kept, &err), XPE_OK);
