@@ -1,5 +1,6 @@
-/* See fft.h.  One lock guards the list of plans; executing a plan belongs to the thread of its run,
- * which is the only one that uses the device's streams. */
+/* See fft.h.  One lock guards the list of plans.  A plan is shared by all runs with such transforms
+ * on its device and holds stream and work area of the last: each plan has a lock of its own, from
+ * there until its transforms are queued. */
 #include "fft.h"
 
 #include "backend/util.h"
@@ -15,6 +16,7 @@ typedef struct plan {
     cufftType type;
     cufftHandle handle;
     size_t area;
+    pthread_mutex_t in_use;
     struct plan *next;
 } plan;
 
@@ -99,6 +101,7 @@ static xpe_status find(plan **out, int id, int64_t n, int64_t frames, cufftType 
         }
     XPE_TRY(xpe_new(&p, 1, sizeof *p, err));
     *p = (plan){.id = id, .n = n, .frames = frames, .type = type, .next = plans};
+    pthread_mutex_init(&p->in_use, NULL);
     rc = cudaSetDevice(id) == cudaSuccess ? make(p) : CUFFT_INTERNAL_ERROR;
     if (rc != CUFFT_SUCCESS) {
         (void)cudaGetLastError();
@@ -136,17 +139,11 @@ static bool fft_ok(xpe_team *team, int device, const char *call, cufftResult rc)
     return false;
 }
 
-bool xpe_cuda_fft_run(xpe_team *team, int device, xpe_c32 *field, int modes, int sign)
+static bool execute(xpe_team *team, int device, const plan *p, xpe_c32 *field, int modes, int sign)
 {
     xpe_cuda_device *d = &team->devices[device];
     int64_t size = d->frames * team->n * team->n;
-    xpe_error err;
-    plan *p;
 
-    if (find(&p, d->id, team->n, d->frames, CUFFT_C2C, &err) != XPE_OK) {
-        xpe_cuda_fail(team, err.status, "%s", err.text);
-        return false;
-    }
     if (!fft_ok(team, device, "cufftSetStream", cufftSetStream(p->handle, d->stream)) ||
         !fft_ok(team, device, "cufftSetWorkArea", cufftSetWorkArea(p->handle, d->fft_area)))
         return false;
@@ -157,6 +154,23 @@ bool xpe_cuda_fft_run(xpe_team *team, int device, xpe_c32 *field, int modes, int
             return false;
     }
     return true;
+}
+
+bool xpe_cuda_fft_run(xpe_team *team, int device, xpe_c32 *field, int modes, int sign)
+{
+    xpe_cuda_device *d = &team->devices[device];
+    xpe_error err;
+    plan *p;
+    bool ok;
+
+    if (find(&p, d->id, team->n, d->frames, CUFFT_C2C, &err) != XPE_OK) {
+        xpe_cuda_fail(team, err.status, "%s", err.text);
+        return false;
+    }
+    pthread_mutex_lock(&p->in_use);
+    ok = execute(team, device, p, field, modes, sign);
+    pthread_mutex_unlock(&p->in_use);
+    return ok;
 }
 
 /* -------------------------------------------------------------------------- a single field */
@@ -186,6 +200,21 @@ static cudaError_t outcome(cudaEvent_t event)
     return rc;
 }
 
+static cufftResult execute_one(plan *p, cufftDoubleComplex *data, void *area, cudaStream_t stream,
+                               int sign)
+{
+    cufftResult rc;
+
+    pthread_mutex_lock(&p->in_use);
+    rc = cufftSetStream(p->handle, stream);
+    if (rc == CUFFT_SUCCESS)
+        rc = cufftSetWorkArea(p->handle, area);
+    if (rc == CUFFT_SUCCESS)
+        rc = cufftExecZ2Z(p->handle, data, data, sign < 0 ? CUFFT_FORWARD : CUFFT_INVERSE);
+    pthread_mutex_unlock(&p->in_use);
+    return rc;
+}
+
 void xpe_cuda_fft_host_on(int id)
 {
     host_device = id;
@@ -210,11 +239,8 @@ xpe_status xpe_cuda_fft_host(xpe_c64 *field, int64_t n, int sign, xpe_error *err
     HOST_TRY("no memory", cudaMalloc(&data, bytes));
     HOST_TRY("no memory", cudaMalloc(&area, p->area ? p->area : 1));
     memcpy(host, field, bytes);
-    HOST_TRY("cufftSetStream", cufftSetStream(p->handle, stream));
-    HOST_TRY("cufftSetWorkArea", cufftSetWorkArea(p->handle, area));
     HOST_TRY("cudaMemcpyAsync", cudaMemcpyAsync(data, host, bytes, cudaMemcpyHostToDevice, stream));
-    HOST_TRY("cufftExecZ2Z",
-             cufftExecZ2Z(p->handle, data, data, sign < 0 ? CUFFT_FORWARD : CUFFT_INVERSE));
+    HOST_TRY("cuFFT", execute_one(p, data, area, stream, sign));
     HOST_TRY("cudaMemcpyAsync", cudaMemcpyAsync(host, data, bytes, cudaMemcpyDeviceToHost, stream));
     HOST_TRY("cudaEventRecord", cudaEventRecord(event, stream));
     rc = outcome(event);
@@ -244,6 +270,7 @@ void xpe_cuda_fft_forget(void)
         plans = p->next;
         (void)cudaSetDevice(p->id);
         (void)cufftDestroy(p->handle);
+        pthread_mutex_destroy(&p->in_use);
         free(p);
     }
     pthread_mutex_unlock(&lock);
