@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import platform
 import signal
 import subprocess
 import sys
@@ -112,14 +113,19 @@ def slow_reader(folder, seconds):
     return str(script)
 
 
+MEMFD_CREATE = {"x86_64": "319", "aarch64": "279"}[platform.machine()]
+
+
 def _open_in_reader(daemon, path):
+    """Whether a reader has the scan open, knows what file that is, and is held before it reads."""
     for pid, name in xptychod.processes_marked(daemon.mark):
         if name == "xptycho-reader":
             try:
                 links = [os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd")]
+                call = pathlib.Path(f"/proc/{pid}/syscall").read_text(encoding="ascii").split()[0]
             except OSError:
                 continue
-            if str(path) in links:
+            if str(path) in links and call == MEMFD_CREATE:
                 return True
     return False
 
