@@ -156,6 +156,7 @@ int cli_put_json(const json_t *value); /* to stdout; CLI_OK or CLI_UNEXPECTED */
 void cli_duration(char *out, size_t size, double seconds);
 void cli_bytes(char *out, size_t size, double bytes);
 void cli_time(char *out, size_t size, const char *rfc3339);
+bool cli_seconds(int64_t *out, const char *rfc3339); /* since 1970; false: it is no such time */
 const char *cli_colour(const char *state); /* escape sequence for stdout, "" where colour is off */
 
 /* A table: columns as wide as they must be, numbers to the right. */

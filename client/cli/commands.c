@@ -212,7 +212,8 @@ const cli_command cli_commands[] = {
      "Follow a job to its end",
      "On a terminal: a bar with the data error, the rate and the time left. Elsewhere: the "
      "daemon's "
-     "progress lines, one an iteration, and '# ...' for the rest. The last line sums up. A lost "
+     "progress lines, one an iteration, and '# ...' for the rest. While the job waits, a line says for "
+     "what, its position and by when it should start, and another one each change of that. The last line sums up. A lost "
      "connection is taken up again where it broke. Ctrl-C leaves the job running. The exit code is "
      "that of the job. FOLDER is that of a batch job of Slurm, with a slash: ./xptycho-01KG...",
      "  xptycho watch 01KG7Q3N6W8Y2M4T6V8X0Z1A3C",

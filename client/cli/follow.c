@@ -1,5 +1,7 @@
 /* Watches a job to its end, in one of four ways: a bar on a terminal, the daemon's own text lines
- * elsewhere, NDJSON, or nothing but the last line.  Ctrl-C leaves the job alone and says so. */
+ * elsewhere, NDJSON, or nothing but the last line.  The events do not tell why a job waits, which
+ * changes without one: to people it is said from looks at the job's document.  Ctrl-C leaves the
+ * job alone and says so. */
 #include "cli.h"
 
 #include <math.h>
@@ -11,12 +13,26 @@
 
 #define STAGES_MAX 64
 #define REDRAW_S 0.1
-#define TEXT_COLUMNS 64 /* for the numbers beside the bar */
+#define TEXT_COLUMNS 64  /* for the numbers beside the bar */
+#define LOOK_FIRST_S 1.0 /* at a job that waits; then twice as long between looks, up to */
+#define LOOK_MOST_S 5.0
+#define SMALL_CHANGE_S 60 /* between lines that tell no other reason and no other place */
 
 typedef enum look { BAR, PLAIN, JSON_LINES, QUIET } look;
 
+/* Why the job waits, as far as it was said. */
+typedef struct waiting {
+    xpc_client *client; /* NULL: nobody is to be told */
+    const char *id;
+    bool waits;
+    double pause_s; /* until the next look */
+    struct timespec looked_at, said_at;
+    json_t *said; /* `pending` of the line before, or NULL */
+} waiting;
+
 typedef struct watch {
     look look;
+    waiting waiting;
     int iterations[STAGES_MAX]; /* of each stage */
     int stage_count;
     int stage, iteration; /* the last one seen */
@@ -34,17 +50,19 @@ static void on_interrupt(int signal)
     interrupted = 1;
 }
 
-static bool tick(void *user)
-{
-    (void)user;
-    return !interrupted;
-}
-
 static void wipe(watch *w)
 {
     if (w->drawn)
         fputs("\r\033[K", stdout);
     w->drawn = false;
+}
+
+static double elapsed(const struct timespec *since)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - since->tv_sec) + (double)(now.tv_nsec - since->tv_nsec) * 1e-9;
 }
 
 static void lost(void *user, const char *why)
@@ -68,15 +86,107 @@ static void read_stages(watch *w, const json_t *job)
     w->stage_count = (int)i;
 }
 
-/* ---------------------------------------------------------------------------------- the bar */
+/* ---------------------------------------------------------------------------------- waiting */
 
-static double elapsed(const struct timespec *since)
+/* "# waits for 2 jobs before it; position 3, starts by 2026-01-31 10:15:02" */
+static void put_pending(const json_t *pending)
 {
-    struct timespec now;
+    const json_t *position = json_object_get(pending, "position");
+    const char *start = cli_member(pending, "estimated_start");
+    char at[64];
 
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - since->tv_sec) + (double)(now.tv_nsec - since->tv_nsec) * 1e-9;
+    fputs("# waits for ", stdout);
+    cli_put(stdout, cli_member(pending, "detail"), false);
+    if (json_is_integer(position))
+        fprintf(stdout, "; position %lld", (long long)json_integer_value(position));
+    if (start[0]) {
+        cli_time(at, sizeof(at), start);
+        fprintf(stdout, "%s starts by %s", json_is_integer(position) ? "," : ";", at);
+    }
+    fputc('\n', stdout);
+    (void)fflush(stdout);
 }
+
+/* An estimate that moves by less than a minute, or by less than a tenth of what is left, is the
+ * same one. */
+static bool other_start(const json_t *before, const json_t *after)
+{
+    const char *a = cli_member(before, "estimated_start"),
+               *b = cli_member(after, "estimated_start");
+    int64_t a_s = 0, b_s = 0, moved, left;
+
+    if (!cli_seconds(&a_s, a) || !cli_seconds(&b_s, b))
+        return strcmp(a, b) != 0;
+    moved = a_s > b_s ? a_s - b_s : b_s - a_s;
+    left = b_s - (int64_t)time(NULL);
+    return moved >= 60 && moved * 10 >= left;
+}
+
+/* Another reason or place is worth a line at once; other numbers in the text and another estimate
+ * are when the last line is old enough: both may move all the time. */
+static bool worth_a_line(const waiting *w, const json_t *pending)
+{
+    if (!cli_member(pending, "detail")[0])
+        return false;
+    if (!w->said || strcmp(cli_member(w->said, "reason"), cli_member(pending, "reason")) != 0 ||
+        json_integer_value(json_object_get(w->said, "position")) !=
+            json_integer_value(json_object_get(pending, "position")))
+        return true;
+    return elapsed(&w->said_at) >= SMALL_CHANGE_S &&
+           (strcmp(cli_member(w->said, "detail"), cli_member(pending, "detail")) != 0 ||
+            other_start(w->said, pending));
+}
+
+static void say_pending(watch *w, const json_t *job)
+{
+    json_t *pending = json_object_get(job, "pending");
+
+    if (!worth_a_line(&w->waiting, pending))
+        return;
+    wipe(w);
+    put_pending(pending);
+    json_decref(w->waiting.said);
+    w->waiting.said = json_incref(pending);
+    (void)clock_gettime(CLOCK_MONOTONIC, &w->waiting.said_at);
+}
+
+/* The events tell when it waits, and when no more. */
+static void note_state(waiting *w, const json_t *event)
+{
+    const char *state = cli_member(event, "state");
+
+    w->waits = strcmp(state, "queued") == 0 || strcmp(state, "held") == 0;
+    if (!w->waits) {
+        json_decref(w->said);
+        w->said = NULL;
+    }
+    w->pause_s = LOOK_FIRST_S;
+    (void)clock_gettime(CLOCK_MONOTONIC, &w->looked_at);
+}
+
+static void look_again(watch *w)
+{
+    waiting *at = &w->waiting;
+    json_t *job = NULL;
+    xpc_error err;
+
+    if (!at->client || !at->waits || elapsed(&at->looked_at) < at->pause_s)
+        return;
+    if (xpc_show(at->client, at->id, &job, &err) == XPC_OK)
+        say_pending(w, job);
+    json_decref(job);
+    at->pause_s = fmin(2 * at->pause_s, LOOK_MOST_S);
+    (void)clock_gettime(CLOCK_MONOTONIC, &at->looked_at);
+}
+
+static bool tick(void *user)
+{
+    if (!interrupted)
+        look_again(user);
+    return !interrupted && !ferror(stdout);
+}
+
+/* ---------------------------------------------------------------------------------- the bar */
 
 static void draw(watch *w)
 {
@@ -158,6 +268,8 @@ static bool on_event(void *user, const json_t *event)
     const char *type = cli_member(event, "type");
     bool iteration = strcmp(type, "iter") == 0;
 
+    if (strcmp(type, "state") == 0 || strcmp(type, "end") == 0)
+        note_state(&w->waiting, event);
     switch (w->look) {
     case PLAIN:
         put_line(event);
@@ -227,19 +339,6 @@ static void put_summary(const watch *w, const char *id, const json_t *end)
     fputc('\n', stdout);
 }
 
-/* Before the first event, to a person: a job that is queued would only say so. */
-static void put_pending(const json_t *job)
-{
-    const char *detail = cli_member(json_object_get(job, "pending"), "detail");
-
-    if (!detail[0])
-        return;
-    fputs("# waits for ", stdout);
-    cli_put(stdout, detail, false);
-    fputc('\n', stdout);
-    (void)fflush(stdout);
-}
-
 static look choose(cli_follow_mode mode)
 {
     if (mode == CLI_FOLLOW_JSON)
@@ -302,9 +401,11 @@ int cli_follow(const cli_args *args, xpc_client *client, const char *id, cli_fol
         if (xpc_show(client, id, &job, &err) != XPC_OK)
             return cli_report(args, client, &err);
         read_stages(&w, job);
-        put_pending(job);
+        say_pending(&w, job); /* before the first event: a job that is queued would only say so */
         json_decref(job);
     }
+    if (w.look == BAR || w.look == PLAIN)
+        w.waiting = (waiting){.client = client, .id = id, .said = w.waiting.said};
     interrupted = 0;
     (void)sigaction(SIGINT, &action, &before);
     if (xpc_follow(client, id, &options, &end, &err) == XPC_OK) {
@@ -323,6 +424,7 @@ int cli_follow(const cli_args *args, xpc_client *client, const char *id, cli_fol
         code = cli_report(args, client, &err);
     }
     (void)sigaction(SIGINT, &before, NULL);
+    json_decref(w.waiting.said);
     json_decref(end);
     return code;
 }

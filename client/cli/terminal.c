@@ -159,17 +159,28 @@ void cli_bytes(char *out, size_t size, double bytes)
     (void)snprintf(out, size, i ? "%.1f %s" : "%.0f %s", bytes, units[i]);
 }
 
+bool cli_seconds(int64_t *out, const char *rfc3339)
+{
+    struct tm utc = {0};
+    const char *end = strptime(rfc3339, "%Y-%m-%dT%H:%M:%S", &utc);
+
+    if (!end || (*end != '.' && *end != 'Z'))
+        return false;
+    *out = (int64_t)timegm(&utc);
+    return true;
+}
+
 void cli_time(char *out, size_t size, const char *rfc3339)
 {
-    struct tm utc = {0}, local;
-    const char *end = strptime(rfc3339, "%Y-%m-%dT%H:%M:%S", &utc);
+    struct tm local;
+    int64_t seconds;
     time_t t;
 
-    if (!end || (*end != '.' && *end != 'Z')) {
+    if (!cli_seconds(&seconds, rfc3339)) {
         (void)snprintf(out, size, "-");
         return;
     }
-    t = timegm(&utc);
+    t = (time_t)seconds;
     if (!localtime_r(&t, &local) || strftime(out, size, "%Y-%m-%d %H:%M:%S", &local) == 0)
         (void)snprintf(out, size, "-");
 }

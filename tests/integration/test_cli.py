@@ -192,7 +192,28 @@ def test_a_terminal_gets_a_bar_with_error_rate_and_time_left():
 def test_a_terminal_is_told_why_a_job_waits():
     with FakeBroker(pending={"position": 1, "reason": "order", "detail": "2 jobs before \x1b[31mit"}) as broker:
         status, seen = on_terminal("watch", JOB_ID, "--server", broker.url)
-        assert status == 0 and "# waits for 2 jobs before \\x1b[31mit\r\n# state queued" in seen, seen
+        assert status == 0 and "# waits for 2 jobs before \\x1b[31mit; position 1\r\n# state queued" in seen, seen
+
+
+def test_a_log_is_told_why_a_job_waits_and_each_change_of_it():
+    order = {"position": 3, "reason": "order", "detail": "2 jobs before \x1b[31mit", "estimated_start": "2999-01-31T10:15:02Z"}
+    next_one = {"position": 1, "reason": "devices-busy", "detail": "its devices", "estimated_start": None}
+    held = {"position": None, "reason": "held", "detail": "its release", "estimated_start": None}
+    waits = [order, {**order, "position": 2}, {**order, "position": 2, "detail": "other numbers"}, next_one, held]
+    with FakeBroker(pending=list(waits)) as broker:
+        answer = xptycho("watch", JOB_ID, server=broker.url, env={**os.environ, "TZ": "UTC"})
+        assert answer.returncode == 0, answer.stderr
+        lines = [line for line in answer.stdout.splitlines() if line.startswith("# waits")]
+        assert lines == ["# waits for 2 jobs before \\x1b[31mit; position 3, starts by 2999-01-31 10:15:02",
+                         "# waits for 2 jobs before \\x1b[31mit; position 2, starts by 2999-01-31 10:15:02",
+                         "# waits for its devices; position 1", "# waits for its release"], answer.stdout
+        assert answer.stdout.startswith("# state queued\n# waits for ") and "\n# state running\n" in answer.stdout
+    with FakeBroker(pending=[order]) as broker:
+        broker.told.set()
+        answer = xptycho("watch", JOB_ID, "--json", server=broker.url)
+        seen = [json.loads(line) for line in answer.stdout.splitlines()]
+        assert [e["seq"] for e in seen] == [e["seq"] for e in broker.events], "programs get the events alone"
+        assert not [path for _, path, _, _ in broker.requests if not path.endswith("/events")]
 
 
 # ---------------------------------------------------------------------------------- the real daemon
@@ -302,6 +323,20 @@ def test_ctrl_c_leaves_the_job_running(cli, shared_daemon, endless):
     assert watch.returncode == INTERRUPTED
     assert f"xptycho watch {endless}" in told
     assert shared_daemon.api.show(endless)["state"] == "running"
+
+
+def test_a_waiting_job_is_watched_into_a_pipe(cli, shared_daemon, endless, scan_file):
+    waiting = cli("submit", scan_file, "-n", "1").stdout.strip()
+    watch = subprocess.Popen([xptychod.program("xptycho"), "watch", waiting, "--server", str(shared_daemon.runtime)],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    lines = iter(watch.stdout.readline, "")
+    assert next(lines) == "# state queued\n"
+    assert next(lines).startswith("# waits for its devices, which run other jobs; it is the next to get them; position 1")
+    assert cli("hold", waiting).returncode == 0
+    assert next(line for line in lines if "# waits" in line) == "# waits for its release, by xptycho release\n"
+    assert cli("cancel", waiting).returncode == 0
+    rest, told = watch.communicate(timeout=60)
+    assert watch.returncode == CANCELLED and "# waits" not in rest and told == ""
 
 
 def test_list_shows_jobs_and_pages_through_them(cli, finished, scan_file):

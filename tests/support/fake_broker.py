@@ -22,13 +22,18 @@ class FakeBroker:
     break_after        a stream's connection is cut after so many events, each time
     stop_after         after so many streams the broker is gone: connections are closed unanswered
     end                members of the event `end`
-    pending            why the job waits, in its document
+    pending            why the job waits, in its document; of a list each look at it gets the next one, and the stream stays
+                       at its first event until the last one was looked at
     garbage            bytes sent instead of the event stream
     """
 
     def __init__(self, lose_submissions=0, break_after=None, stop_after=None, iterations=10, name="fake", end=None,
                  garbage=None, pending=None):
-        self.garbage, self.pending = garbage, pending
+        self.garbage = garbage
+        self.pending = pending if isinstance(pending, list) else [pending]
+        self.told = threading.Event()  # all of them
+        if not isinstance(pending, list):
+            self.told.set()
         self.lose_submissions, self.break_after, self.stop_after = lose_submissions, break_after, stop_after
         self.requests = []  # (method, path, headers as a dictionary, body)
         self.streams = 0
@@ -72,10 +77,16 @@ class FakeBroker:
         self.server.shutdown()
         self.server.server_close()
 
+    def next_pending(self):
+        if len(self.pending) > 1:
+            return self.pending.pop(0)
+        self.told.set()
+        return self.pending[0]
+
     def job(self):
         return {"id": JOB_ID, "rev": 1, "name": self.name, "labels": {}, "priority": 0, "state": "queued",
                 "terminal": False, "reason": "", "detail": "", "user": "ada", "created": "2026-01-31T09:15:02.123Z",
-                "started": None, "finished": None, "attempts": 0, "progress": None, "queue_position": 1, "pending": self.pending,
+                "started": None, "finished": None, "attempts": 0, "progress": None, "queue_position": 1, "pending": self.next_pending(),
                 "result": None, "job": {"scan": {"path": "/scan.h5"}, "recon": {"iterations": 10}}, "links": {}}
 
     def answer(self, handler, method):
@@ -122,6 +133,7 @@ class FakeBroker:
             return
         for event in wanted[:self.break_after]:
             self.chunk(handler, json.dumps(event).encode() + b"\n\n")
+            self.told.wait(60)
         if self.break_after is None or len(wanted) <= self.break_after:
             self.chunk(handler, b"")
 

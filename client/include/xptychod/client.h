@@ -184,8 +184,8 @@ XPC_MUST_CHECK xpc_status xpc_preview(xpc_client *client, const char *id, const 
 typedef struct xpc_follow_options {
     int64_t from; /* first event wanted; 0 or 1 = from the beginning */
     bool once;    /* only what exists now */
-    /* Called at least about once a second while waiting; false stops with XPC_STOPPED.  May be
-     * NULL. */
+    /* Called at least about once a second while waiting; false stops with XPC_STOPPED.  May make
+     * calls on the same client, but may not follow.  May be NULL. */
     bool (*tick)(void *user);
     /* Called when the connection was lost and is tried again; may be NULL. */
     void (*lost)(void *user, const char *why);
