@@ -239,8 +239,9 @@ static int read_changes(json_t *patch, const cli_args *args)
                              args->values[i]);
     }
     if (code == CLI_OK && json_object_size(patch) == 0)
-        code = cli_usage(args->command, "what is to change? give --priority, --class, --label or "
-                                        "--remove-label");
+        code =
+            cli_usage(args->command, "what is to change? give --name, --priority, --class, --label "
+                                     "or --remove-label");
     return code;
 }
 
@@ -265,6 +266,18 @@ static xpc_status change(xpc_client *client, const char *id, const json_t *patch
     return st;
 }
 
+static void put_changed(const char *id, const json_t *job, bool named)
+{
+    fprintf(stdout, "%s: class %s, priority %lld", id, cli_member(job, "class"),
+            (long long)json_integer_value(json_object_get(job, "priority")));
+    if (named) {
+        fputs(", name '", stdout);
+        cli_put(stdout, cli_member(job, "name"), false);
+        fputc('\'', stdout);
+    }
+    fputc('\n', stdout);
+}
+
 int cmd_set(const cli_args *args)
 {
     xpc_client *client = NULL;
@@ -280,8 +293,7 @@ int cmd_set(const cli_args *args)
     else if (code == CLI_OK && cli_args_flag(args, "json"))
         code = cli_put_json(job);
     else if (code == CLI_OK)
-        fprintf(stdout, "%s: class %s, priority %lld\n", id, cli_member(job, "class"),
-                (long long)json_integer_value(json_object_get(job, "priority")));
+        put_changed(id, job, json_object_get(patch, "name") != NULL);
     json_decref(patch);
     json_decref(job);
     free(id);

@@ -113,6 +113,7 @@ static const cli_option watch_options[] = {
 static const cli_option cancel_options[] = {
     {"wait", 0, CLI_FLAG, NULL, NULL, "return when the job has ended (default: at once)"}, {0}};
 static const cli_option set_options[] = {
+    {"name", 'N', CLI_TEXT, "TEXT", "name", "for people; what it was submitted with stays in its result"},
     {"priority", 'p', CLI_INTEGER, "N", "priority", "higher starts first within a class"},
     {"class", 0, CLI_TEXT, "CLASS", "class",
      "classes start in this order; a job rises one class for every half hour that it waits, but "
@@ -275,10 +276,10 @@ const cli_command cli_commands[] = {
      NULL},
     {"set",
      "[OPTION...] ID",
-     "Change priority, class or labels of a job",
+     "Change name, priority, class or labels of a job",
      "Priority and class decide when a job starts, so they count while it waits. What a job computes "
      "is never changed: 'xptycho rerun' makes a new job with other settings.",
-     "  xptycho set 01KG7Q3N6W8Y2M4T6V8X0Z1A3C --priority 20\n"
+     "  xptycho set 01KG7Q3N6W8Y2M4T6V8X0Z1A3C --priority 20 --name 'tile 12, again'\n"
      "  xptycho set 01KG7Q3N6W8Y2M4T6V8X0Z1A3C --class batch --label reviewed=yes",
      {set_options},
      1,

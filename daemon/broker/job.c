@@ -129,6 +129,7 @@ void xpd_job_unref(xpd_job *job)
     json_decref(job->devices);
     json_decref(job->result);
     json_decref(job->labels);
+    json_decref(job->name);
     free(job->idem_key);
     free(job->idem_sha);
     free(job);
@@ -142,6 +143,17 @@ bool xpd_job_set_labels(xpd_job *job, const json_t *labels)
     json_object_set(job->head, "labels", copy);
     json_decref(job->labels);
     job->labels = copy;
+    return true;
+}
+
+bool xpd_job_set_name(xpd_job *job, const json_t *name)
+{
+    json_t *copy = json_copy((json_t *)(uintptr_t)name);
+    if (!copy)
+        return false;
+    json_object_set(job->head, "name", copy);
+    json_decref(job->name);
+    job->name = copy;
     return true;
 }
 
@@ -177,6 +189,8 @@ static char *more_text(const xpd_job *job)
                   job->yielded, "needs", xpd_needs_json(&job->needs), "folder_device",
                   (json_int_t)job->folder_device, "folder_inode", (json_int_t)job->folder_inode,
                   "artefact_bytes", (json_int_t)job->artefact_bytes);
+    if (more && job->name)
+        json_object_set(more, "name", job->name);
     char *text = more ? xpd_json_text(more) : NULL;
     json_decref(more);
     return text;
@@ -185,7 +199,10 @@ static char *more_text(const xpd_job *job)
 static void more_from(xpd_job *job, const json_t *more)
 {
     const char *class = json_string_value(json_object_get(more, "class"));
+    const json_t *name = json_object_get(more, "name");
 
+    if (json_is_string(name))
+        xpd_job_set_name(job, name);
     if (class && !xpd_class_find(&job->class, class))
         job->class = XPD_CLASS_NORMAL;
     job->yielded = (int)json_integer_value(json_object_get(more, "yielded"));

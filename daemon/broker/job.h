@@ -65,6 +65,7 @@ typedef struct xpd_job {
     json_t *result;  /* or NULL */
     xpd_progress progress;
     json_t *labels; /* changed after submission, or NULL */
+    json_t *name;   /* text; the same */
     char *idem_key, *idem_sha;
 
     xpd_needs needs; /* of memory and disk, as admitted */
@@ -105,6 +106,8 @@ bool xpd_state_allowed(xpd_state from, xpd_state to);
 json_t *xpd_job_document(const xpd_job *job, json_t *pending, bool whole);
 /* Replaces the labels; false when memory is exhausted. */
 bool xpd_job_set_labels(xpd_job *job, const json_t *labels);
+/* Replaces the name, a text; the same. */
+bool xpd_job_set_name(xpd_job *job, const json_t *name);
 const char *xpd_job_name(const xpd_job *job);
 /* Compact text of a document, numbers kept to the last bit. */
 char *xpd_json_text(const json_t *doc);

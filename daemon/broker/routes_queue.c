@@ -238,7 +238,7 @@ void xpd_post_release(xpd_request *r)
 
 /* -------------------------------------------------------------------------------------- patch */
 
-/* The document may only have the three members, of the types that a job document allows: it is
+/* The document may only have members of this list, of the types that a job document allows: it is
  * checked as part of one. */
 static json_t *check_patch(const json_t *patch)
 {
@@ -252,9 +252,10 @@ static json_t *check_patch(const json_t *patch)
         key = json_object_iter_key(at);
         value = json_object_iter_value(at);
         snprintf(pointer, sizeof pointer, "/%.80s", key);
-        if (strcmp(key, "priority") != 0 && strcmp(key, "labels") != 0 && strcmp(key, "class") != 0)
+        if (strcmp(key, "priority") != 0 && strcmp(key, "labels") != 0 &&
+            strcmp(key, "class") != 0 && strcmp(key, "name") != 0)
             xpp_errors_add(errors, pointer,
-                           "'%.60s' cannot be changed; priority, class and labels can", key);
+                           "'%.60s' cannot be changed; name, priority, class and labels can", key);
         else if (!json_is_null(value) || strcmp(key, "labels") != 0)
             json_object_set(whole, key, value);
     }
@@ -356,8 +357,8 @@ void xpd_patch_job(xpd_request *r)
     }
     if (!json_is_object(patch)) {
         xpd_reply_fault(r, XPP_FAULT_BAD_REQUEST,
-                        "the body is a merge patch: a JSON object with priority, class, labels or "
-                        "several of them");
+                        "the body is a merge patch: a JSON object with name, priority, class, "
+                        "labels or several of them");
         goto done;
     }
     bare = without_nulls(patch);
@@ -373,14 +374,14 @@ void xpd_patch_job(xpd_request *r)
                                          json_incref(errors), NULL));
         goto done;
     }
-    json_t *priority = json_object_get(patch, "priority");
+    json_t *priority = json_object_get(patch, "priority"), *name = json_object_get(patch, "name");
     if (priority && xpd_state_terminal(job->state)) {
         refuse_state(r, "the job has ended; its priority has no meaning any more");
         goto done;
     }
     if (!patch_class(r, json_string_value(json_object_get(patch, "class"))))
         goto done;
-    if (labels && !xpd_job_set_labels(job, labels)) {
+    if ((labels && !xpd_job_set_labels(job, labels)) || (name && !xpd_job_set_name(job, name))) {
         xpd_reply_fault(r, XPP_FAULT_UNAVAILABLE, "memory is exhausted");
         goto done;
     }

@@ -434,6 +434,8 @@ def test_a_job_that_waits_is_held_changed_and_released(cli, endless, scan_file):
     assert (answer.returncode, answer.stdout) == (0, f"{job}: class batch, priority 20\n"), answer
     document = json.loads(cli("show", job, "--json").stdout)
     assert (document["state"], document["priority"], document["class"], document["labels"]) == ("held", 20, "batch", {"by": "ada"})
+    answer = cli("set", job, "--name", "tile 12 \x1b")
+    assert answer.stdout == f"{job}: class batch, priority 20, name 'tile 12 \\x1b'\n" and json.loads(cli("show", job, "--json").stdout)["name"] == "tile 12 \x1b"
     assert cli("release", job).stdout == f"{job} is queued\n"
     for words, said in ((("set", job), "--priority"), (("set", job, "--priority", "x"), "whole number"), (("set", job, "--label", "x"), "KEY=VALUE")):
         wrong = cli(*words)

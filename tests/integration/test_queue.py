@@ -205,29 +205,30 @@ def test_a_held_job_stays_held_over_a_restart_and_can_be_cancelled(make_daemon, 
     job = daemon.api.submit(job_of(scan_file, labels={"a": "1"}))
     assert daemon.api.post(f"/v1/jobs/{job['id']}/hold").status == 200
     tag = daemon.api.get(f"/v1/jobs/{job['id']}").headers["ETag"]
-    assert patch(daemon.api, job["id"], {"labels": {"b": "2"}, "priority": 9}, tag).status == 200
+    assert patch(daemon.api, job["id"], {"labels": {"b": "2"}, "priority": 9, "name": "again"}, tag).status == 200
     daemon.kill()
     daemon.start()
     again = daemon.api.show(job["id"])
-    assert again["state"] == "held" and again["labels"] == {"a": "1", "b": "2"} and again["priority"] == 9
+    assert again["state"] == "held" and again["labels"] == {"a": "1", "b": "2"} and again["priority"] == 9 and again["name"] == "again"
     cancel(daemon.api, holder)
     assert cancel(daemon.api, job)[0]["state"] == "cancelled"
 
 
-def test_priority_and_labels_can_be_changed_and_nothing_else(held_up, scan_file):
+def test_name_priority_and_labels_can_be_changed_and_nothing_else(held_up, scan_file):
     api, _ = held_up
     one, two = api.submit(job_of(scan_file)), api.submit(job_of(scan_file, labels={"keep": "1", "drop": "2"}))
     tag = api.get(f"/v1/jobs/{two['id']}").headers["ETag"]
     assert patch(api, two["id"], {"priority": 5}).status == 428
     assert patch(api, two["id"], {"priority": 5}, '"other-1"').status == 412
-    changed = patch(api, two["id"], {"priority": 5, "labels": {"drop": None, "new": "3"}}, tag)
+    changed = patch(api, two["id"], {"priority": 5, "name": "two", "labels": {"drop": None, "new": "3"}}, tag)
     assert changed.status == 200 and changed.headers["ETag"] != tag, changed
+    assert changed.json()["name"] == "two" and changed.json()["job"]["name"] == two["name"] != "two"
     assert changed.json()["priority"] == 5 and changed.json()["labels"] == {"keep": "1", "new": "3"}
     assert changed.json()["queue_position"] == 1 and api.show(one["id"])["queue_position"] == 2
     assert patch(api, two["id"], {"priority": 6}, tag).status == 412, "the tag is of the document before"
     tag = changed.headers["ETag"]
     for wrong, where in (({"priority": 101}, "/priority"), ({"priority": None}, "/priority"), ({"priority": "1"}, "/priority"),
-                         ({"name": "x"}, "/name"), ({"labels": {"a": 1}}, "/labels"), ({"labels": {"": "x"}}, "/labels"),
+                         ({"name": None}, "/name"), ({"name": "x" * 257}, "/name"), ({"metadata": {}}, "/metadata"), ({"labels": {"a": 1}}, "/labels"), ({"labels": {"": "x"}}, "/labels"),
                          ({"labels": {str(i): "" for i in range(65)}}, "/labels"), ({"labels": "x"}, "/labels")):
         answer = patch(api, two["id"], wrong, tag)
         assert answer.status == 422 and answer.json()["errors"][0]["pointer"].startswith(where), (wrong, answer)
@@ -236,7 +237,8 @@ def test_priority_and_labels_can_be_changed_and_nothing_else(held_up, scan_file)
     done = cancel(api, one, two)[1]
     tag = api.get(f"/v1/jobs/{two['id']}").headers["ETag"]
     assert patch(api, two["id"], {"priority": 1}, tag).status == 409
-    assert patch(api, two["id"], {"labels": {"after": "it"}}, tag).json()["labels"] == {"after": "it"}
+    after = patch(api, two["id"], {"labels": {"after": "it"}, "name": ""}, tag).json()
+    assert after["labels"] == {"after": "it"} and after["name"] == ""
     assert done["state"] == "cancelled"
 
 

@@ -71,6 +71,9 @@ static void row_and_back_is_the_same_job(void **state)
     json_t *labels = json_pack("{s:s}", "a", "b");
     assert_true(xpd_job_set_labels(job, labels));
     json_decref(labels);
+    json_t *name = json_string("another \"name\"");
+    assert_true(xpd_job_set_name(job, name));
+    json_decref(name);
     job->idem_key = strdup("key");
     job->idem_sha = strdup("sha");
     job->devices = json_pack("[s, s]", "cpu", "cpu");
@@ -95,6 +98,7 @@ static void row_and_back_is_the_same_job(void **state)
     assert_int_equal(back->frames, 144);
     assert_int_equal(back->side, 64);
     assert_string_equal(json_string_value(json_object_get(json_object_get(b, "labels"), "a")), "b");
+    assert_string_equal(xpd_job_name(back), "another \"name\"");
     assert_string_equal(back->idem_key, "key");
     assert_string_equal(back->doc, job->doc);
     json_decref(a);
