@@ -6,6 +6,8 @@
 #include "fault.h"
 #include "reading.h"
 
+#include "io/size.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -77,12 +79,13 @@ static xpe_status look_at_frames(report *r, xpe_scan_file *file, xpe_error *err)
     size_t frame = (size_t)(i->n * i->n) * xpe_type_size(i->type);
     void *slab = malloc((size_t)i->slab_frames * frame);
     double width[2];
+    char size[32];
     xpe_status st = XPE_OK;
 
     r->pixels.mean_amplitude = calloc((size_t)(i->n * i->n), sizeof(double));
     if (!slab || !r->pixels.mean_amplitude)
-        st = xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %.1f MiB",
-                      (double)i->slab_frames * (double)frame / 1048576);
+        st = xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %s",
+                      xpe_size_text(size, (double)i->slab_frames * (double)frame));
     for (int64_t first = 0; st == XPE_OK && first < i->num_frames; first += i->slab_frames) {
         int64_t count =
             i->num_frames - first < i->slab_frames ? i->num_frames - first : i->slab_frames;
@@ -240,14 +243,15 @@ static void print_geometry(const report *r)
 static void print_text(const report *r, const char *path)
 {
     const xpe_scan_info *i = &r->info;
+    char size[32];
 
     printf("%s\n", i->file.path[0] ? i->file.path : path);
     if (i->format[0])
         printf("  format         %s%s%s\n", i->format, i->name[0] ? ", " : "", i->name);
     if (r->has_frames)
-        printf("  frames         %lld of %lld x %lld pixels, %s, %.1f MiB\n",
-               (long long)i->num_frames, (long long)i->n, (long long)i->n, xpe_type_name(i->type),
-               (double)i->frames_bytes / 1048576);
+        printf("  frames         %lld of %lld x %lld pixels, %s, %s\n", (long long)i->num_frames,
+               (long long)i->n, (long long)i->n, xpe_type_name(i->type),
+               xpe_size_text(size, (double)i->frames_bytes));
     if (r->has_geometry)
         print_geometry(r);
     print_list("warnings", r->warnings);

@@ -1,6 +1,8 @@
 /* Sealed memory files: the receiver may map them without fear of their changing or shrinking. */
 #include "memory.h"
 
+#include "io/size.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -9,8 +11,11 @@
 
 static xpe_status fail_memory(xpe_error *err, const char *what, int64_t bytes)
 {
-    return xpe_fail(err, XPE_NO_MEMORY, "", "%s of %.1f MiB: %s", what, (double)bytes / 1048576,
-                    strerror(errno));
+    const char *why = strerror(errno);
+    char size[32];
+
+    return xpe_fail(err, XPE_NO_MEMORY, "", "%s of %s: %s", what,
+                    xpe_size_text(size, (double)bytes), why);
 }
 
 int xpd_memory_create(const char *name, int64_t bytes, xpe_error *err)

@@ -2,6 +2,8 @@
  * read by a parser of exactly that much Python; what it does not know it refuses. */
 #include "npy.h"
 
+#include "io/size.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,6 +250,7 @@ static void to_c_order(const xpd_npy *a, const uint8_t *from, uint8_t *to)
 xpe_status xpd_npy_normalise(xpd_npy *a, void **data, xpe_error *err)
 {
     size_t bytes = (size_t)a->count * (size_t)a->item;
+    char size[32];
     void *other;
 
     if (a->swapped)
@@ -257,8 +260,8 @@ xpe_status xpd_npy_normalise(xpd_npy *a, void **data, xpe_error *err)
     if (a->fortran && a->rank > 1) {
         other = malloc(bytes);
         if (!other)
-            return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %.1f MiB",
-                            (double)bytes / 1048576);
+            return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %s",
+                            xpe_size_text(size, (double)bytes));
         to_c_order(a, *data, other);
         free(*data);
         *data = other;
@@ -268,8 +271,8 @@ xpe_status xpd_npy_normalise(xpd_npy *a, void **data, xpe_error *err)
         const uint16_t *halves = *data;
         float *floats = malloc(2 * bytes);
         if (!floats)
-            return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %.1f MiB",
-                            (double)bytes / 524288);
+            return xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: %s",
+                            xpe_size_text(size, 2 * (double)bytes));
         for (int64_t i = 0; i < a->count; i++)
             floats[i] = half_to_float(halves[i]);
         free(*data);

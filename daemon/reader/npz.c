@@ -4,6 +4,8 @@
  * refused. */
 #include "npz.h"
 
+#include "io/size.h"
+
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
@@ -62,11 +64,12 @@ static xpe_status read_elements(xpd_entry *e, struct archive *a, int64_t *memory
     int64_t need = e->header.count * e->header.item;
     size_t have = 0, room = 0;
     uint8_t *data = NULL, extra;
+    char needed[32], available[32];
 
     if (need > *memory_left)
-        return xpe_fail(err, XPE_NO_MEMORY, "",
-                        "array '%.80s' needs %.1f MiB of memory, %.1f MiB are available", e->name,
-                        (double)need / 1048576, (double)*memory_left / 1048576);
+        return xpe_fail(
+            err, XPE_NO_MEMORY, "", "array '%.80s' needs %s of memory, %s are available", e->name,
+            xpe_size_text(needed, (double)need), xpe_size_text(available, (double)*memory_left));
     while (have < (size_t)need) {
         la_ssize_t n;
         if (have == room) {

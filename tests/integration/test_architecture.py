@@ -27,11 +27,12 @@ ALLOWED = {
     "engine/cpu": {"engine/include", "engine/math", "engine/backend"},
     "engine/cuda": {"engine/include", "engine/math", "engine/backend"},  # emu by its include path, as the real headers
     "engine/emu": set(),
-    "engine/io/read": {"engine/include", "engine/math", "engine/core"},
-    "engine/io/write": {"engine/include", "engine/math", "engine/core"},
+    "engine/io": set(),
+    "engine/io/read": {"engine/include", "engine/math", "engine/core", "engine/io"},
+    "engine/io/write": {"engine/include", "engine/math", "engine/core", "engine/io"},
     "daemon/broker": {"protocol/include", "engine/include"},
     "daemon/worker": {"protocol/include", "engine/include", "engine/io/write", "engine/io/read"},
-    "daemon/reader": {"protocol/include", "engine/include", "engine/io/read", "engine/io/write"},
+    "daemon/reader": {"protocol/include", "engine/include", "engine/io", "engine/io/read", "engine/io/write"},
     "daemon/zmq": {"protocol/include"},
 }
 

@@ -1,6 +1,8 @@
 /* Probes and objects as start or truth: one complex array out of a file. */
 #include "h5.h"
 
+#include "io/size.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,11 +83,12 @@ static xpe_status read_values(xpe_array *out, xpe_h5 *h, xpe_dset *d, xpe_error 
     xpe_status st = XPE_OK;
     hid_t type = complex_type();
     int64_t count = d->count;
+    char size[32];
 
     out->data = malloc((size_t)count * sizeof *out->data);
     if (!out->data) {
-        st = xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: '%s' needs %.1f MiB",
-                      d->path, (double)count * 8 / 1048576);
+        st = xpe_fail(err, XPE_NO_MEMORY, "", "host memory is exhausted: '%s' needs %s", d->path,
+                      xpe_size_text(size, (double)count * 8));
         goto done;
     }
     if (d->class == XPE_H5_COMPLEX) {

@@ -3,6 +3,8 @@
  * memory is found before the first read. */
 #include "h5.h"
 
+#include "io/size.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -278,7 +280,7 @@ static xpe_status check_storage(xpe_dset *d, xpe_h5 *h, size_t element, int64_t 
                                 xpe_error *err)
 {
     xpe_status st = XPE_OK;
-    char reason[256];
+    char reason[256], stated[32], kept[32];
     hid_t plist = H5Dget_create_plist(d->id);
     H5D_layout_t layout = plist < 0 ? H5D_LAYOUT_ERROR : H5Pget_layout(plist);
 
@@ -301,10 +303,9 @@ static xpe_status check_storage(xpe_dset *d, xpe_h5 *h, size_t element, int64_t 
                          d->path);
     } else if (layout == H5D_CHUNKED && (double)H5Dget_storage_size(d->id) * SPARSE_FACTOR <
                                             (double)d->count * (double)element) {
-        st = xpe_h5_fail(h, err,
-                         "dataset '%s' states %.4g MiB, but only %.4g MiB were ever written to it",
-                         d->path, (double)d->count * (double)element / 1048576,
-                         (double)H5Dget_storage_size(d->id) / 1048576);
+        st = xpe_h5_fail(h, err, "dataset '%s' states %s, but only %s were ever written to it",
+                         d->path, xpe_size_text(stated, (double)d->count * (double)element),
+                         xpe_size_text(kept, (double)H5Dget_storage_size(d->id)));
     } else if (layout != H5D_CHUNKED && H5Dget_storage_size(d->id) / element < (hsize_t)d->count) {
         /* what is not there must not be made up, nor read beyond its end */
         st = xpe_h5_fail(h, err,

@@ -14,6 +14,7 @@
 #include "checkpoint.h"
 
 #include "backend/util.h"
+#include "io/size.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -174,16 +175,18 @@ static xpe_status check_room(const xpe_checkpoint_writer *w, xpe_error *err)
 {
     int64_t bytes = (int64_t)sizeof w->head + carried_bytes(&w->head) + w->expected;
     struct statvfs v;
+    char size[32], available[32];
 
     if (fstatvfs(w->folder, &v) != 0 || v.f_blocks == 0)
         return XPE_OK; /* a file system that does not say */
     if ((double)v.f_bavail * (double)v.f_frsize >= (double)bytes + (double)XPE_CHECKPOINT_SPARE)
         return XPE_OK;
     return xpe_fail(err, XPE_IO, "",
-                    "checkpoint '%.200s': %lld bytes would leave less than %lld MiB on the disk, "
-                    "where %.1f MiB are free (errno %d)",
-                    w->path, (long long)bytes, (long long)(XPE_CHECKPOINT_SPARE >> 20),
-                    (double)v.f_bavail * (double)v.f_frsize / 1048576, ENOSPC);
+                    "checkpoint '%.200s': %lld bytes (%s) would leave less than %lld MiB on the "
+                    "disk, where %s are free (errno %d)",
+                    w->path, (long long)bytes, xpe_size_text(size, (double)bytes),
+                    (long long)(XPE_CHECKPOINT_SPARE >> 20),
+                    xpe_size_text(available, (double)v.f_bavail * (double)v.f_frsize), ENOSPC);
 }
 
 xpe_status xpe_checkpoint_begin(xpe_checkpoint_writer **out, const char *folder, int slot,

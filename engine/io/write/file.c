@@ -12,6 +12,8 @@
  * reads as a list of what is in it. */
 #include "file.h"
 
+#include "io/size.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -115,14 +117,15 @@ static xpe_status check_target(const xpe_file *f, xpe_error *err)
 static xpe_status check_room(const xpe_file *f, int64_t bytes, xpe_error *err)
 {
     struct statvfs v;
+    char needed[32], available[32];
 
     if (fstatvfs(f->folder_fd, &v) != 0 || v.f_blocks == 0)
         return XPE_OK; /* a file system that does not say */
     if ((double)v.f_bavail * (double)v.f_frsize < (double)bytes)
-        return xpe_fail(
-            err, XPE_IO, POINTER,
-            "output.path '%.200s': the disk is full: %.1f MiB are needed, %.1f MiB are free",
-            f->path, (double)bytes / 1048576, (double)v.f_bavail * (double)v.f_frsize / 1048576);
+        return xpe_fail(err, XPE_IO, POINTER,
+                        "output.path '%.200s': the disk is full: %s are needed, %s are free",
+                        f->path, xpe_size_text(needed, (double)bytes),
+                        xpe_size_text(available, (double)v.f_bavail * (double)v.f_frsize));
     return XPE_OK;
 }
 
