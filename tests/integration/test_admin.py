@@ -16,6 +16,9 @@ from test_edge import ADA, BOB, endless, make_system, roots_of  # noqa: F401
 from test_systemd import manager  # noqa: F401
 
 
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+
+
 def reload(daemon):
     daemon.process.send_signal(signal.SIGHUP)
 
@@ -189,6 +192,10 @@ def test_metrics_count_what_happened_and_name_nobody(make_system, scan_file):  #
     assert found[build] == 1 and re.search(r',commit="([0-9a-f]{12}|unknown)",', build), build
     for word in (job, "secret", str(ADA), "ada", scan_file):
         assert word not in answer.text, word
+    families = set(re.findall("^# TYPE (xptycho_[a-z_]+) ", answer.text, re.M))
+    told = {name for row in re.findall(r"^\| (`xptycho_.*?) \|.*\|$", (DOCS / "operations.md").read_text(), re.M)
+            for name in re.findall("`(xptycho_[a-z_]+)`", row)}
+    assert families == told, families ^ told
 
 
 def test_metrics_are_as_prometheus_wants_them(make_daemon, scan_file):
