@@ -273,6 +273,7 @@ def test_answers_to_an_allowed_site_say_so_and_to_others_not(shop):
     other = api.call("GET", "/v1/queue", None, token)
     assert other.status == 200 and other.headers["Vary"] == "Origin" and not other.headers["Access-Control-Allow-Origin"]
     for answer in (nobody, other):
+        assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin", "nor as a picture or script of another site's page"
         assert answer.headers["X-Content-Type-Options"] == "nosniff" and answer.headers["Referrer-Policy"] == "no-referrer"
 
 
