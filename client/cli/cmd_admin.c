@@ -171,7 +171,11 @@ static xpc_status drain(xpc_client *client, bool finish, bool quiet, json_t **ou
 static void tell(const char *verb, const json_t *answer)
 {
     const char *rest = cli_member(answer, "needs_restart");
+    const json_t *warnings = json_object_get(answer, "warnings"), *warning;
+    size_t i;
 
+    json_array_foreach (warnings, i, warning)
+        cli_warn("warning: %s", json_is_string(warning) ? json_string_value(warning) : "");
     if (strcmp(verb, "reload") == 0 && *rest) {
         fputs("reloaded; these options change with the next start only: ", stdout);
         cli_put(stdout, rest, false);

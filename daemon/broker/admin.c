@@ -6,6 +6,7 @@
 #include "log.h"
 #include "notify.h"
 #include "people.h"
+#include "roots.h"
 #include "routes.h"
 #include "run.h"
 #include "sets.h"
@@ -25,7 +26,7 @@ bool xpd_tokens_load(xpd_auth **out, const xpd_config *config, xpd_error *err)
                         : xpd_auth_load(out, config->token_file, err);
 }
 
-bool xpd_reload(xpd_broker *b, char *rest, size_t size, xpd_error *err)
+bool xpd_reload(xpd_broker *b, char *rest, size_t size, json_t *warnings, xpd_error *err)
 {
     xpd_config fresh;
     xpd_auth *auth = NULL;
@@ -33,6 +34,7 @@ bool xpd_reload(xpd_broker *b, char *rest, size_t size, xpd_error *err)
     *rest = '\0';
     xpd_notify_reloading();
     bool ok = xpd_config_read(&fresh, b->argc, b->argv, err) == XPD_CONFIG_OK &&
+              xpd_roots_apart(&fresh, b->config.state_dir, b->config.runtime_dir, warnings, err) &&
               xpd_tokens_load(&auth, &fresh, err);
     if (ok) {
         xpd_config_exchange(&b->config, &fresh, rest, size);
@@ -59,12 +61,15 @@ bool xpd_reload(xpd_broker *b, char *rest, size_t size, xpd_error *err)
 void xpd_post_reload(xpd_request *r)
 {
     xpd_error err = XPD_ERROR_INIT;
+    json_t *warnings = json_array();
     char rest[512];
 
-    if (!xpd_reload(r->b, rest, sizeof rest, &err))
+    if (!xpd_reload(r->b, rest, sizeof rest, warnings, &err))
         xpd_reply_error(r, &err);
     else
-        xpd_reply_json(r, MHD_HTTP_OK, json_pack("{s:s}", "needs_restart", rest));
+        xpd_reply_json(r, MHD_HTTP_OK,
+                       json_pack("{s:s, s:O}", "needs_restart", rest, "warnings", warnings));
+    json_decref(warnings);
 }
 
 /* -------------------------------------------------------------------------------------- drain */

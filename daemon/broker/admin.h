@@ -5,8 +5,9 @@
 #include "broker.h"
 
 /* Reads configuration and tokens again: all is taken or, where anything is wrong, nothing (err says
- * which line).  rest gets the options that differ and need a restart, "" where none. */
-bool xpd_reload(xpd_broker *b, char *rest, size_t size, xpd_error *err);
+ * which line).  rest gets the options that differ and need a restart, "" where none; warnings (an
+ * array, may be NULL) what is taken and not wise. */
+bool xpd_reload(xpd_broker *b, char *rest, size_t size, json_t *warnings, xpd_error *err);
 /* The tokens that the configuration names. */
 bool xpd_tokens_load(xpd_auth **out, const xpd_config *config, xpd_error *err);
 /* No new work; the running job goes back to the queue, or with finish runs to its end. */

@@ -1,17 +1,16 @@
 /* See download.h. */
 #include "download.h"
 
+#include "aside.h"
 #include "log.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define RING (256 * 1024)
@@ -19,7 +18,6 @@
 #define OPEN_MS 10000
 #define STALL_MS 60000
 #define GLANCE_S 5
-#define STACK (128 * 1024)
 
 typedef struct xpd_downloads downloads;
 
@@ -130,24 +128,6 @@ static void *serve(void *context)
     pthread_mutex_unlock(&d->lock);
     tell(wake);
     return NULL;
-}
-
-static bool start_thread(void *(*run)(void *), void *context)
-{
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigset_t all, before;
-
-    if (pthread_attr_init(&attributes) != 0)
-        return false;
-    pthread_attr_setstacksize(&attributes, STACK);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all); /* signals are the loop's */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&thread, &attributes, run, context);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return code == 0;
 }
 
 /* ------------------------------------------------------------------------------------ the loop */
@@ -293,7 +273,7 @@ static xpd_download *create(downloads *all, xpd_request *r, const json_t *result
     d->connection = r->connection;
     d->uid = r->caller.uid;
     d->patience = (xpd_timer){.fire = too_late, .context = d};
-    if (d->path && d->ring && start_thread(serve, d))
+    if (d->path && d->ring && xpd_thread_start(serve, d))
         return d;
     unlink_and_free(d);
     return NULL;
@@ -386,84 +366,44 @@ int64_t xpd_download_size(const xpd_download *d)
 /* ------------------------------------------------------------------------------------ one look */
 
 typedef struct glance {
-    pthread_mutex_t lock;
-    pthread_cond_t seen;
-    int users; /* the thread and who waits: the last frees it */
-    bool over, there;
     char *path;
     int64_t inode, bytes, mtime_ns;
+    bool there;
 } glance;
 
-static void glance_leave(glance *g)
+static void glance_free(void *context)
 {
-    bool last = --g->users == 0;
-    pthread_mutex_unlock(&g->lock);
-    if (!last)
-        return;
-    pthread_cond_destroy(&g->seen);
-    pthread_mutex_destroy(&g->lock);
+    glance *g = context;
     free(g->path);
     free(g);
 }
 
-static void *glance_at(void *context)
+static void glance_at(void *context)
 {
     glance *g = context;
     struct stat st;
-    bool there = lstat(g->path, &st) == 0 && /* may hang */
-                 is_the_one(&st, g->inode, g->bytes, g->mtime_ns);
-
-    pthread_mutex_lock(&g->lock);
-    g->there = there;
-    g->over = true;
-    pthread_cond_signal(&g->seen);
-    glance_leave(g);
-    return NULL;
-}
-
-static glance *glance_create(const json_t *result)
-{
-    const char *path = json_string_value(json_object_get(result, "path"));
-    glance *g = path ? calloc(1, sizeof *g) : NULL;
-    pthread_condattr_t clock;
-
-    if (!g || !(g->path = strdup(path))) {
-        free(g);
-        return NULL;
-    }
-    pthread_mutex_init(&g->lock, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&g->seen, &clock);
-    pthread_condattr_destroy(&clock);
-    g->users = 2;
-    g->inode = json_integer_value(json_object_get(result, "inode"));
-    g->bytes = json_integer_value(json_object_get(result, "bytes"));
-    g->mtime_ns = json_integer_value(json_object_get(result, "mtime_ns"));
-    return g;
+    g->there = lstat(g->path, &st) == 0 && is_the_one(&st, g->inode, g->bytes, g->mtime_ns);
 }
 
 bool xpd_result_is_there(const json_t *result)
 {
-    glance *g = glance_create(result);
-    struct timespec until;
-    int code = 0;
+    const char *path = json_string_value(json_object_get(result, "path"));
+    glance *g = path ? calloc(1, sizeof *g) : NULL;
 
-    if (!g)
+    if (!g || !(g->path = strdup(path))) {
+        free(g);
         return false;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += GLANCE_S;
-    bool started = start_thread(glance_at, g);
-    pthread_mutex_lock(&g->lock);
-    if (!started)
-        g->users--;
-    while (started && !g->over && code == 0)
-        code = pthread_cond_timedwait(&g->seen, &g->lock, &until);
-    bool there = g->over && g->there;
-    if (started && !g->over)
-        xpd_log(XPD_LOG_WARNING, NULL, "the file system of '%s' has not answered for %d s", g->path,
+    }
+    g->inode = json_integer_value(json_object_get(result, "inode"));
+    g->bytes = json_integer_value(json_object_get(result, "bytes"));
+    g->mtime_ns = json_integer_value(json_object_get(result, "mtime_ns"));
+    if (!xpd_aside(glance_at, glance_free, g, GLANCE_S)) {
+        xpd_log(XPD_LOG_WARNING, NULL, "the file system of '%s' has not answered for %d s", path,
                 GLANCE_S);
-    glance_leave(g);
+        return false;
+    }
+    bool there = g->there;
+    glance_free(g);
     return there;
 }
 

@@ -15,6 +15,7 @@
 #include "log.h"
 #include "notify.h"
 #include "place.h"
+#include "roots.h"
 #include "run.h"
 #include "stream.h"
 #include "submit.h"
@@ -249,7 +250,7 @@ static void reload(service *s)
     char rest[512];
 
     if (!s->b.stopping)
-        xpd_reload(&s->b, rest, sizeof rest, &err); /* it logs what came of it */
+        xpd_reload(&s->b, rest, sizeof rest, NULL, &err); /* it logs what came of it */
     xpd_error_release(&err);
 }
 
@@ -405,8 +406,10 @@ static bool start(service *s, xpd_error *err)
         return false;
     if (!xpd_loop_init(&b->loop))
         return xpd_fail(err, XPP_FAULT_INTERNAL, "", "no event loop: %s", strerror(errno));
-    if (!prepare_folders(s, err) || !take_locks(s, err) || !watch_signals(s, err) ||
-        !open_auth(s, err) || !open_state(s, err) || !xpd_http_open(&b->http, b, err))
+    if (!prepare_folders(s, err) ||
+        !xpd_roots_apart(&b->config, b->config.state_dir, b->config.runtime_dir, NULL, err) ||
+        !take_locks(s, err) || !watch_signals(s, err) || !open_auth(s, err) ||
+        !open_state(s, err) || !xpd_http_open(&b->http, b, err))
         return false;
     b->loop.before_wait = before_wait;
     b->loop.after_turn = after_turn;

@@ -69,13 +69,40 @@ def test_a_broken_file_is_named_with_its_line_and_nothing_changes(make_system, s
     assert daemon.api_of("ada").post("/v1/jobs", job).json()["type"].endswith(":dataset"), "nor were the roots"
     daemon.configuration.write_text(before)
     daemon.tokens.write_text(daemon.tokens.read_text().replace("bob:nobody-of-that-name:00\n", ""))
-    assert daemon.admin.post("/admin/reload").json() == {"needs_restart": ""}
+    assert daemon.admin.post("/admin/reload").json() == {"needs_restart": "", "warnings": []}
+
+
+def test_roots_keep_apart_from_what_the_service_keeps(make_system, scan_file, tmp_path):  # noqa: F811
+    daemon = make_system(roots_of(scan_file))
+    (tmp_path / "link").symlink_to(daemon.state.parent)
+    (tmp_path / "out").mkdir()
+    before = daemon.configuration.read_text()
+    for root, said_of_it in ((daemon.state, "is the state folder"), (f"{daemon.state}//jobs/../", "is the state folder"),
+                             (daemon.state / "jobs", "lies in the state folder"), ("/", "contains the state folder"),
+                             (f"@daemon:{tmp_path}/link", "contains the state folder"), (daemon.runtime, "is the runtime folder")):
+        daemon.configure(f"[roots]\nwrite = {root}\n")
+        answer = daemon.admin.post("/admin/reload")
+        assert answer.status == 400 and f"roots.write '{root}' {said_of_it} '" in answer.json()["detail"], answer
+        daemon.configure(f"[roots]\ndata = {root}\nwrite = {tmp_path}/out\nwrite = {daemon.state}/results\n")
+        answer = daemon.admin.post("/admin/reload").json()
+        assert len(answer["warnings"]) == 1 and f"roots.data '{root}' {said_of_it} '" in answer["warnings"][0], answer
+        assert answer["warnings"][0] in daemon.log_text() and "name folders apart from it" in answer["warnings"][0]
+    told = xptychod.run("xptycho", "admin", "reload", "--server", daemon.admin.address)
+    assert told.stdout == "reloaded\n" and "xptycho: warning: roots.data" in told.stderr, told
+    daemon.configure(f"[roots]\ndata = {tmp_path}/out\ndata = {daemon.state}/results\n")
+    assert daemon.admin.post("/admin/reload").json()["warnings"] == []
+    daemon.stop()
+    daemon.configure(f"[roots]\nwrite = {tmp_path}\n")
+    refused = subprocess.run(daemon.command(), capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 78 and f"roots.write '{tmp_path}' contains the state folder" in refused.stderr, refused
+    daemon.configuration.write_text(before)
+    daemon.start()
 
 
 def test_what_needs_a_restart_is_said(make_system):  # noqa: F811
     daemon = make_system("[zmq]\nrouter = tcp://127.0.0.1:*\npub = tcp://127.0.0.1:*\n")
     daemon.configure("[worker]\nprogram = /bin/true\n")
-    assert daemon.admin.post("/admin/reload").json() == {"needs_restart": "worker.program, zmq.router, zmq.pub"}
+    assert daemon.admin.post("/admin/reload").json() == {"needs_restart": "worker.program, zmq.router, zmq.pub", "warnings": []}
     assert "next start only: worker.program, zmq.router, zmq.pub" in daemon.log_text()
 
 
