@@ -89,6 +89,9 @@ static bool result_of_other(const xpd_broker *b, uid_t uid, const json_t *found)
         if (same == 3)
             return true;
     }
+    const json_t *owner = json_object_get(found, "owner");
+    if (json_is_integer(owner)) /* the file says it */
+        return json_integer_value(owner) != (json_int_t)uid;
     return xpd_owners_other(&b->owners, found, uid);
 }
 

@@ -36,7 +36,8 @@ bool xpd_owners_note(xpd_note *out, const xpd_job *job, int64_t now_ms)
                  *mtime = json_object_get(job->result, "mtime_ns");
 
     *out = (xpd_note){.n = (int64_t)job->uid, .t_ms = now_ms};
-    if (!json_is_string(json_object_get(job->head, "output")) || !json_is_integer(inode) ||
+    if (json_is_integer(json_object_get(job->result, "owner")) ||
+        !json_is_string(json_object_get(job->head, "output")) || !json_is_integer(inode) ||
         !json_is_integer(bytes) || !json_is_integer(mtime))
         return false;
     snprintf(out->key, sizeof out->key, "own/%lld/%lld/%lld", json_integer_value(inode),

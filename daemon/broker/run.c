@@ -149,10 +149,10 @@ static bool send_start(xpd_run *run, xpp_ipc_message *scan)
     bool overwrite = !run->decoded->output_path || run->decoded->output_overwrite;
 
     xpd_job_path(folder, sizeof folder, run->b, run->job->id, "");
-    json_t *body =
-        json_pack("{s:s, s:I, s:o, s:O, s:{s:s, s:b}, s:s}", "id", run->job->id, "attempt",
-                  (json_int_t)run->job->attempts + 1, "job", worker_job(run), "scan", scan->body,
-                  "output", "path", path, "overwrite", overwrite, "folder", folder);
+    json_t *body = json_pack("{s:s, s:I, s:o, s:O, s:{s:s, s:b, s:I}, s:s}", "id", run->job->id,
+                             "attempt", (json_int_t)run->job->attempts + 1, "job", worker_job(run),
+                             "scan", scan->body, "output", "path", path, "overwrite", overwrite,
+                             "owner", (json_int_t)run->job->uid, "folder", folder);
     bool sent =
         body && xpd_child_send(&run->w->child, XPP_IPC_START, body, scan->fds, scan->fd_count);
     json_decref(body);

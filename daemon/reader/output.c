@@ -86,7 +86,7 @@ xpe_status xpd_output_check(xpd_output_place *found, const char *path, bool over
         return refuse(err, path, "the file exists; choose another name or set output.overwrite");
     if (!S_ISREG(s.st_mode))
         return refuse(err, path, "this is not a regular file, which is never replaced");
-    if (!xpe_file_is_result(path))
+    if (!xpe_file_is_result(path, &found->owner))
         return refuse(
             err, path,
             "the file there is not a result of a reconstruction, and only such are replaced");

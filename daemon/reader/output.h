@@ -12,6 +12,7 @@ typedef struct xpd_output_place {
     int64_t disk_total, disk_free; /* bytes; 0 = its file system does not say */
     bool exists;                   /* a result that would be replaced; then: */
     int64_t inode, bytes, mtime_ns;
+    int64_t owner; /* as the file says; -1 = it does not, or cannot be believed */
 } xpd_output_place;
 
 /* write_roots NULL = the process's own permissions alone.  Nothing is created. */

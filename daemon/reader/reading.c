@@ -407,6 +407,9 @@ static json_t *describe(const work *w)
                                 json_pack("{s:I, s:I, s:I}", "inode", (json_int_t)w->output.inode,
                                           "bytes", (json_int_t)w->output.bytes, "mtime_ns",
                                           (json_int_t)w->output.mtime_ns));
+        if (w->output.exists && w->output.owner >= 0)
+            json_object_set_new(json_object_get(scan, "replaces"), "owner",
+                                json_integer(w->output.owner));
     }
     return scan;
 }

@@ -16,6 +16,8 @@ typedef struct xpd_work {
     xpd_input input; /* owned */
     char *output_path; /* owned */
     bool overwrite;
+    bool owned;        /* of a service: the result says whose it is */
+    int64_t owner;     /* then: the uid */
     char *folder;      /* of the previews, owned; NULL = none */
     char *checkpoints; /* folder of the checkpoints, owned; NULL = none */
     bool logged;       /* folder has the log of the job's events; it is a job of a service */

@@ -224,6 +224,8 @@ static xpe_status work_read(xpd_work *work, xpp_ipc_message *message, xpe_error 
     work->attempt = (int)json_integer_value(json_object_get(body, "attempt"));
     work->overwrite = json_is_true(json_object_get(output, "overwrite"));
     work->output_path = copy_text(json_object_get(output, "path"));
+    work->owned = json_is_integer(json_object_get(output, "owner"));
+    work->owner = json_integer_value(json_object_get(output, "owner"));
     work->folder = copy_text(json_object_get(body, "folder"));
     work->logged = work->folder != NULL;
     if (!work->output_path)

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 void xpd_final_release(xpd_final *final)
 {
@@ -232,6 +233,8 @@ static json_t *describe(const xpd_work *work, const xpd_final *final, const xpd_
     json_object_set_new(result, "memory",
                         json_pack("{s:I, s:I}", "planned_bytes", (json_int_t) final->bytes_planned,
                                   "peak_bytes", (json_int_t) final->bytes_peak));
+    if (work->owned && written->uid == geteuid()) /* else the reader will not believe the file */
+        json_object_set_new(result, "owner", json_integer(work->owner));
     if (partial)
         json_object_set_new(result, "partial", json_true());
     return result;
@@ -308,6 +311,7 @@ xpe_status xpd_result_write(json_t **out, const xpd_work *work, const xpd_final 
         .end_time = end_time,
         .partial = partial,
         .folder = work->input.output_folder,
+        .owner = work->owned ? &work->owner : NULL,
         .whole = partial || !work->folder ? NULL : announce,
         .whole_context = &(announcement){work, final, devices},
     };

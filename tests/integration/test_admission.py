@@ -4,11 +4,14 @@ import contextlib
 import json
 import os
 import pathlib
+import pwd
 import re
+import shutil
 import sqlite3
 import subprocess
 import time
 
+import h5py
 import pytest
 
 import memory_runs
@@ -343,7 +346,17 @@ def test_a_result_stays_its_owners_when_its_job_is_forgotten(request, tmp_path, 
         for name in ("a.h5", "../out/a.h5"):
             taken = bob.post("/v1/jobs", {**job, "output": {"path": f"{out}/{name}", "overwrite": True}})
             assert taken.status == 422 and "another user" in taken.json()["detail"], taken
+        uid = pwd.getpwnam("daemon").pw_uid
+        with h5py.File(out / "a.h5") as f:
+            assert f["run"].attrs["owner_uid"] == uid == done["result"]["owner"]
+        shutil.copyfile(out / "a.h5", out / "copy.h5")  # by the service's user, as a backup comes back
+        copy = {**job, "output": {"path": f"{out}/copy.h5", "overwrite": True}}
+        assert bob.post("/v1/jobs?dry_run=true", copy).status == 422 and ada.post("/v1/jobs?dry_run=true", copy).status == 200
+        os.chown(out / "copy.h5", uid, -1)  # what somebody else can have written says nothing
+        assert bob.post("/v1/jobs?dry_run=true", copy).status == 200
         daemon.stop()
+        with contextlib.closing(sqlite3.connect(daemon.state / "queue.db")) as db:
+            assert not db.execute("SELECT * FROM notes WHERE key LIKE 'own/%'").fetchall(), "nothing is kept that the file says"
         daemon.start()
         ada, bob = daemon.api_of("ada"), daemon.api_of("bob")
         assert bob.post("/v1/jobs", job).status == 422, "after a restart, too"

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define ARRAY_PIXELS_MAX ((int64_t)1 << 32)
 
@@ -148,15 +150,31 @@ void xpe_array_release(xpe_array *array)
     array->data = NULL;
 }
 
-bool xpe_file_is_result(const char *path)
+static int64_t owner_of(xpe_h5 *h)
+{
+    struct stat st;
+    double uid = -1;
+    bool found = false;
+
+    if (fstat(h->fd, &st) != 0 || st.st_uid != geteuid() ||
+        xpe_h5_number(h, "/run", "owner_uid", &uid, &found, NULL, NULL) != XPE_OK || !found)
+        return -1;
+    return uid >= 0 && uid < UINT32_MAX && floor(uid) == uid ? (int64_t)uid : -1;
+}
+
+bool xpe_file_is_result(const char *path, int64_t *owner)
 {
     xpe_h5 h;
     bool result = false;
 
+    if (owner)
+        *owner = -1;
     if (xpe_h5_open(&h, path, NULL, "/output/path", NULL) != XPE_OK)
         return false;
     result = xpe_h5_look(&h, "/sample/object") == XPE_H5_DATASET &&
              xpe_h5_look(&h, "/run") == XPE_H5_GROUP;
+    if (result && owner)
+        *owner = owner_of(&h);
     xpe_h5_close(&h);
     return result;
 }

@@ -147,8 +147,10 @@ XPE_MUST_CHECK xpe_status xpe_array_place_read(xpe_array_place *out, const char 
                                                const char *dataset, const xpe_roots *roots,
                                                const char *pointer, xpe_error *err);
 
-/* Whether a file is one that this project or the reference program wrote as a result. */
-bool xpe_file_is_result(const char *path);
+/* Whether a file is one that this project or the reference program wrote as a result.  *owner (may
+ * be NULL) is the uid of the one whose jobs may replace it, where the file says so and is this
+ * process's own: nobody else can have written that; else -1. */
+bool xpe_file_is_result(const char *path, int64_t *owner);
 
 #ifdef __cplusplus
 }

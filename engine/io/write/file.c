@@ -294,6 +294,7 @@ static xpe_status describe(const xpe_file *f, int fd, xpe_written *out, xpe_erro
         snprintf(out->sha256 + 2 * i, 3, "%02x", digest[i]);
     out->bytes = (int64_t)s.st_size;
     out->inode = (uint64_t)s.st_ino;
+    out->uid = s.st_uid;
     out->mtime_ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
     return XPE_OK;
 }

@@ -82,6 +82,8 @@ static void put_run(xpe_file *f, const xpe_result *r)
     xpe_put_string(f, "/run/job", r->job);
     xpe_attr_int(f, "/run", "iterations", r->iterations);
     xpe_attr_int(f, "/run", "partial", r->partial);
+    if (r->owner)
+        xpe_attr_int(f, "/run", "owner_uid", *r->owner);
     xpe_attr_text(f, "/run", "program", r->program);
     xpe_attr_text(f, "/run", "build", r->build);
     xpe_attr_text(f, "/run", "devices", r->devices);

@@ -18,6 +18,7 @@ void xpe_write_init(void); /* switches HDF5's plugins and error printing off */
 typedef struct xpe_written {
     int64_t bytes, mtime_ns;
     uint64_t inode;
+    uint32_t uid; /* whose the file is */
     char sha256[65];
 } xpe_written;
 
@@ -60,6 +61,7 @@ typedef struct xpe_result {
     const char *end_time;    /* RFC 3339 or NULL */
     bool partial;            /* of a run that did not end as planned */
     xpe_folder folder;       /* where the path has to lead */
+    const int64_t *owner;    /* uid of the one whose jobs may replace the file, or NULL */
     /* Called when the file is whole and on disk and before it gets its name, with what will be
      * under the name (naming changes none of it); NULL = nobody wants to know. */
     void (*whole)(void *context, const xpe_written *written);

@@ -56,6 +56,11 @@ static void a_job_without_a_result_leaves_no_word(void **state)
     assert_false(xpd_owners_note(&note, job, 5));
     job->result = json_pack("{s:s}", "path", "/out/a.h5");
     assert_false(xpd_owners_note(&note, job, 5));
+    json_decref(job->result);
+    job->result = file(100, 7, 8);
+    assert_true(xpd_owners_note(&note, job, 5));
+    json_object_set_new(job->result, "owner", json_integer(1000)); /* it says so itself */
+    assert_false(xpd_owners_note(&note, job, 5));
     xpd_job_unref(job);
 }
 

@@ -162,7 +162,7 @@ static int fail_in_mid_write(void)
     /* and the next one is none the worse */
     if (xpe_result_write(&written, path, false, &s.result, &err) != XPE_OK)
         return 7;
-    return xpe_file_is_result(path) ? 0 : 8;
+    return xpe_file_is_result(path, NULL) ? 0 : 8;
 }
 
 /* A limit on file sizes stands for a disk that fills up in mid-write.  In a process of its own,

@@ -5,6 +5,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -68,18 +69,20 @@ static void a_scan_reads_back_bit_for_bit(void **state)
     assert_string_equal(probe.dataset, "/scan/probe");
     assert_memory_equal(probe.data, s.probe, sizeof s.probe);
     xpe_array_release(&probe);
-    assert_false(xpe_file_is_result(path));
+    assert_false(xpe_file_is_result(path, NULL));
 }
 
 static void a_result_gives_object_and_probe_back(void **state)
 {
     xpe_written written;
+    int64_t owner = 0;
     xpe_array array;
     xpe_error err;
 
     (void)state;
     assert_int_equal(xpe_result_write(&written, path, false, &s.result, &err), XPE_OK);
-    assert_true(xpe_file_is_result(path));
+    assert_true(xpe_file_is_result(path, &owner));
+    assert_int_equal(owner, -1);
     assert_int_equal(
         xpe_array_read(&array, path, NULL, XPE_ARRAY_OBJECT, false, NULL, "/init/path", &err),
         XPE_OK);
@@ -101,6 +104,29 @@ static void a_result_gives_object_and_probe_back(void **state)
     assert_string_equal(err.pointer, "/probe/path");
 }
 
+static void a_result_says_whose_it_is(void **state)
+{
+    static const int64_t uids[] = {0, 1000, 4294967294};
+    xpe_written written;
+    xpe_error err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof uids / sizeof *uids; i++) {
+        int64_t owner = -1;
+        s.result.owner = &uids[i];
+        assert_int_equal(xpe_result_write(&written, path, true, &s.result, &err), XPE_OK);
+        s.result.owner = NULL;
+        assert_int_equal(written.uid, geteuid());
+        assert_true(xpe_file_is_result(path, &owner));
+        assert_int_equal(owner, uids[i]);
+        if (geteuid() == 0) { /* what another can have written says nothing */
+            assert_int_equal(chown(path, 12345, (gid_t)-1), 0);
+            assert_true(xpe_file_is_result(path, &owner));
+            assert_int_equal(owner, -1);
+        }
+    }
+}
+
 static void a_result_without_iterations_or_parameters_is_written(void **state)
 {
     xpe_written written;
@@ -113,7 +139,7 @@ static void a_result_without_iterations_or_parameters_is_written(void **state)
     s.result.parameters = NULL;
     s.result.job = s.result.devices = s.result.name = NULL;
     assert_int_equal(xpe_result_write(&written, path, false, &s.result, &err), XPE_OK);
-    assert_true(xpe_file_is_result(path));
+    assert_true(xpe_file_is_result(path, NULL));
 }
 
 static void the_file_that_changed_is_noticed(void **state)
@@ -143,6 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_scan_reads_back_bit_for_bit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_result_gives_object_and_probe_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_result_says_whose_it_is, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_result_without_iterations_or_parameters_is_written,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_file_that_changed_is_noticed, set_up, tear_down),
