@@ -97,10 +97,22 @@ static int64_t bytes_on(const xpe_plan *plan, const xpd_choice *choice, const ch
     return bytes;
 }
 
-static bool plan_of(xpe_plan **out, const shape *s, int modes, int count, xpe_error *cause)
+/* The plan, with what GPUs take beside it where they decide the scale themselves, with a known
+ * probe (docs/decisions/0006): a third image of the band, and the few numbers that do not count.
+ * What their transforms take adapts itself to what is left. */
+static bool plan_of(xpe_plan **out, const shape *s, int modes, const xpd_choice *choice,
+                    xpe_error *cause)
 {
-    return xpe_plan_build(out, s->first, s->scan.num_frames, s->scan.n, &s->grid, modes,
-                          s->job->probe.path != NULL, count, cause) == XPE_OK;
+    bool known = s->job->probe.path != NULL;
+
+    if (xpe_plan_build(out, s->first, s->scan.num_frames, s->scan.n, &s->grid, modes, known,
+                       choice->count, cause) != XPE_OK)
+        return false;
+    for (int i = 0; known && !is_cpu(choice->names[0]) && i < (*out)->count; i++) {
+        xpe_plan_shard *shard = &(*out)->shards[i];
+        shard->bytes += (shard->band_stop - shard->band_first) * s->grid.cols * 8;
+    }
+    return true;
 }
 
 static void reckon(xpd_needs *out, const shape *s, const xpe_plan *plan, const xpd_choice *choice,
@@ -199,7 +211,7 @@ static bool fits(const shape *s, const xpd_choice *choice, const xpd_devices *de
     xpe_plan *plan = NULL;
     xpd_needs needs;
     shortage list = {.resources = json_array()};
-    bool ok = plan_of(&plan, s, modes, choice->count, NULL);
+    bool ok = plan_of(&plan, s, modes, choice, NULL);
 
     if (ok) {
         reckon(&needs, s, plan, choice, modes);
@@ -398,7 +410,7 @@ bool xpd_admit(xpd_needs *needs, const xpd_choice *choice, const xpd_devices *de
     *needs = (xpd_needs){0};
     if (!shape_init(&s, job, scan, positions_fd, err))
         goto done;
-    if (!plan_of(&plan, &s, job->model.probe_modes, choice->count, &cause)) {
+    if (!plan_of(&plan, &s, job->model.probe_modes, choice, &cause)) {
         xpd_fail_engine(err, &cause);
         goto done;
     }

@@ -13,6 +13,7 @@ import subprocess
 import h5py
 import pytest
 
+import scans
 import xptychod
 
 WORKER = "xptycho-worker-cuda-emu"
@@ -96,6 +97,16 @@ def four(make):
 def _log(request):
     if "four" in request.fixturenames:
         request.node.daemons = [request.getfixturevalue("four")]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_a_job_is_admitted_for_is_what_its_worker_plans(four, tmp_path, known):
+    path = scans.make(n=32, points=4, step=300).write(tmp_path / "sparse.h5")  # nearly all of it are images of the object
+    job = job_of(path, **on("cuda:0"), **({"probe": {"path": path, "dataset": "/truth/probe"}} if known else {}))
+    need = four.api.post("/v1/jobs?dry_run=true", job).json()["needs"]["device_bytes"]
+    memory = four.api.finish(four.api.submit(job)["id"])["result"]["memory"]
+    # the rest is the fields of some frames and two buffers, as many as there is room for
+    assert 0 <= memory["planned_bytes"] - need < 6 << 20 and memory["peak_bytes"] <= memory["planned_bytes"], (need, memory)
 
 
 # ------------------------------------------------------------------------------------- places

@@ -250,6 +250,35 @@ static void a_byte_of_a_device_decides(void **state)
     json_decref(doc);
 }
 
+static int64_t device_need(const char *device, bool known, const json_t *scan, int fd)
+{
+    int64_t bytes[1] = {GIB};
+    xpd_devices devices = devices_of(1, bytes);
+    xpd_error err = XPD_ERROR_INIT;
+    xpd_needs needs;
+    json_t *doc =
+        json_pack("{s:{s:s}, s:{s:[s]}}", "scan", "path", "/s.h5", "devices", "devices", device);
+    if (known)
+        json_object_set_new(doc, "probe", json_pack("{s:s}", "path", "/p.h5"));
+    assert_true(admit(&needs, doc, &devices, &endless, scan, fd, &err));
+    json_decref(doc);
+    return needs.device;
+}
+
+/* The image that devices keep to go back to, 8 bytes for each pixel of the object. */
+static void a_known_probe_takes_a_third_image_on_a_gpu(void **state)
+{
+    json_t *scan = scan_of(25, 64);
+    int fd = positions_fd(25, 10 * xpe_pixel_pitch(1e-10, 1.0, 1e-4, 64), true);
+
+    (void)state;
+    assert_int_equal(device_need("cuda:0", true, scan, fd) - device_need("cpu", true, scan, fd),
+                     (4 * 10 + 64) * (4 * 10 + 64) * 8);
+    assert_int_equal(device_need("cuda:0", false, scan, fd), device_need("cpu", false, scan, fd));
+    close(fd);
+    json_decref(scan);
+}
+
 static void files_never_fit_or_not_now(void **state)
 {
     xpd_needs needs = {.known = true, .result = 100, .checkpoints = 60};
@@ -345,6 +374,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes_meet_random_limits),
         cmocka_unit_test(a_byte_of_a_device_decides),
+        cmocka_unit_test(a_known_probe_takes_a_third_image_on_a_gpu),
         cmocka_unit_test(files_never_fit_or_not_now),
         cmocka_unit_test(more_devices_than_positions_are_no_matter_of_memory),
         cmocka_unit_test(positions_that_are_cut_short_or_could_be_are_refused),
