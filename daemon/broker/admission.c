@@ -97,18 +97,16 @@ static int64_t bytes_on(const xpe_plan *plan, const xpd_choice *choice, const ch
     return bytes;
 }
 
-/* The plan, with what GPUs take beside it where they decide the scale themselves, with a known
- * probe (docs/decisions/0006): a third image of the band, and the few numbers that do not count.
- * What their transforms take adapts itself to what is left. */
+/* The plan, with what GPUs take beside it because they run ahead of their host
+ * (docs/decisions/0006): a third image of the band.  What their transforms take adapts itself to
+ * what is left. */
 static bool plan_of(xpe_plan **out, const shape *s, int modes, const xpd_choice *choice,
                     xpe_error *cause)
 {
-    bool known = s->job->probe.path != NULL;
-
-    if (xpe_plan_build(out, s->first, s->scan.num_frames, s->scan.n, &s->grid, modes, known,
-                       choice->count, cause) != XPE_OK)
+    if (xpe_plan_build(out, s->first, s->scan.num_frames, s->scan.n, &s->grid, modes,
+                       s->job->probe.path != NULL, choice->count, cause) != XPE_OK)
         return false;
-    for (int i = 0; known && !is_cpu(choice->names[0]) && i < (*out)->count; i++) {
+    for (int i = 0; !is_cpu(choice->names[0]) && i < (*out)->count; i++) {
         xpe_plan_shard *shard = &(*out)->shards[i];
         shard->bytes += (shard->band_stop - shard->band_first) * s->grid.cols * 8;
     }

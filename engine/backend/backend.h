@@ -17,7 +17,7 @@
 #ifndef XPE_BACKEND_H
 #define XPE_BACKEND_H
 
-#include "math/bound.h"
+#include "math/numbers.h"
 #include "xptychod/engine.h"
 
 typedef struct xpe_c64 {
@@ -73,10 +73,9 @@ typedef struct xpe_fit_args {
     const xpe_buffer *divider; /* [modes][n][n]: alpha w_k conj(d_k) / (n (|d_k|^2 + eps_k)) */
     const xpe_buffer *weight;  /* [modes][n][n] float: |d_k|^kappa */
     xpe_sums *sums;            /* W = sum weight w; V; L, a set a mode */
-    const xpe_unit *unit_w, *unit_v, *unit_l; /* host, [modes] */
-    const xpe_buffer *unit_there; /* [modes] xpe_unit: not NULL: in the place of unit_w */
-    xpe_buffer *misfit;           /* [block] double: sum over pixels of the squared misfit */
-    xpe_buffer *v_energy;         /* [block] float: max |v|^2 after the trip */
+    const xpe_buffer *numbers; /* xpe_numbers: the sums' units */
+    xpe_buffer *misfit;        /* [block] double: sum over pixels of the squared misfit */
+    xpe_buffer *v_energy;      /* [block] float: max |v|^2 after the trip */
 } xpe_fit_args;
 
 /* What happens to a probe copy as it is read: s <- s + 2 rho u (step 5), then outliers (step 6). */
@@ -95,21 +94,20 @@ typedef struct xpe_probe_args {
     xpe_batch batch;
     xpe_copy_state copy;
     float one_minus_alpha, alpha, two_rho;
-    float patch_eps;
     int64_t cols;
     const xpe_buffer *first, *y, *image, *probe; /* as in xpe_fit_args */
-    xpe_sums *sums;                  /* R = sum r, S = sum s before the step, a set a mode */
-    const xpe_unit *unit_r, *unit_s; /* host, [modes] */
-    xpe_buffer *s_energy;            /* [modes][block] float: max |s|^2 after the step */
+    xpe_sums *sums;            /* R = sum r, S = sum s before the step, a set a mode */
+    const xpe_buffer *numbers; /* xpe_numbers: the sums' units, the guard of patches */
+    xpe_buffer *s_energy;      /* [modes][block] float: max |s|^2 after the step */
 } xpe_probe_args;
 
 /* Step 6: sums of |s - d| with the pending step 5. */
 typedef struct xpe_deviation_args {
     int modes;
     xpe_batch batch;
-    xpe_copy_state copy;  /* copy.d = the new modes */
-    xpe_sums *sums;       /* D = sum |s - d| */
-    const xpe_unit *unit; /* host, [modes] */
+    xpe_copy_state copy;       /* copy.d = the new modes */
+    xpe_sums *sums;            /* D = sum |s - d| */
+    const xpe_buffer *numbers; /* xpe_numbers: the sums' units */
 } xpe_deviation_args;
 
 /* Does the pending steps 5 and 6 now, then multiplies by `scale`. */
@@ -166,27 +164,27 @@ typedef struct xpe_average_args {
     int modes;
     int64_t rows, cols;
     double two_rho;
-    const double *share, *eps;    /* host, [modes]: w_k and the guards of L_k */
-    const xpe_unit *unit_w;       /* host, [modes] */
-    const xpe_buffer *unit_there; /* as in xpe_fit_args */
-    const xpe_buffer *bad;        /* int64, or NULL: not 0: v, z and image stay as they are */
-    const xpe_buffer *w;          /* [modes][rows][cols][2] int64 */
-    xpe_buffer *v;                /* [modes][rows][cols][2] double */
-    const xpe_buffer *l;          /* [modes][rows][cols] double: the sum itself */
-    const xpe_buffer *count;      /* [rows][cols] int32: patches over the pixel */
-    xpe_buffer *z, *image;        /* [rows][cols] */
-    xpe_buffer *row_energy;       /* [rows] double: sum of count |x|^2 */
-    xpe_buffer *row_max;          /* [rows][2] double: max |z|^2 and max |x|^2 */
+    const xpe_buffer *numbers; /* xpe_numbers: w_k, guards of L_k, units; where something is bad,
+                                  v, z and image stay as they are */
+    const xpe_buffer *w;       /* [modes][rows][cols][2] int64 */
+    xpe_buffer *v;             /* [modes][rows][cols][2] double */
+    const xpe_buffer *l;       /* [modes][rows][cols] double: the sum itself */
+    const xpe_buffer *count;   /* [rows][cols] int32: patches over the pixel */
+    xpe_buffer *z, *image;     /* [rows][cols] */
+    int64_t row;               /* of the grid, where the band begins */
+    xpe_buffer *row_energy;    /* [row + rows] double: sum of count |x|^2; from `row` on */
+    xpe_buffer *row_max;       /* [rows][2] double: max |z|^2 and max |x|^2 */
 } xpe_average_args;
 
 /* Integer sums to double: L (row energies of L / (1 + 1e-6) beside it) or V. */
 typedef struct xpe_unfix_args {
     int modes, components; /* 1: L; 2: V */
     int64_t rows, cols;
-    const xpe_unit *unit;   /* host, [modes] */
-    const xpe_buffer *sum;  /* [modes][rows][cols][components] int64 */
-    xpe_buffer *out;        /* the same in double */
-    xpe_buffer *row_energy; /* [modes][rows] double, or NULL */
+    const xpe_buffer *numbers; /* xpe_numbers: the sums' units */
+    const xpe_buffer *sum;     /* [modes][rows][cols][components] int64 */
+    xpe_buffer *out;           /* the same in double */
+    int64_t row;               /* as in xpe_average_args */
+    xpe_buffer *row_energy;    /* [row + rows][modes] double, or NULL; from `row` on */
 } xpe_unfix_args;
 
 /* Step 4's and 5's averages, on the owner of the modes:
@@ -194,19 +192,20 @@ typedef struct xpe_unfix_args {
 typedef struct xpe_mode_average_args {
     int modes;
     double num_frames, two_rho;
-    const xpe_unit *unit_r, *unit_s; /* host, [modes] */
-    const xpe_buffer *r, *s;         /* [modes][n][n][2] int64 */
-    xpe_buffer *u, *d;               /* [modes][n][n] */
-    xpe_buffer *row_max;             /* [modes][n] double: max |u|^2 */
+    const xpe_buffer *numbers; /* xpe_numbers: units; where something is bad, nothing is written */
+    const xpe_buffer *r, *s;   /* [modes][n][n][2] int64 */
+    xpe_buffer *u, *d;         /* [modes][n][n] */
+    xpe_buffer *before;        /* [modes][n][n]: gets d as it was; or NULL */
+    xpe_buffer *row_max;       /* [modes][n] double: max |u|^2 */
 } xpe_mode_average_args;
 
 /* m_k = D / J, zeros replaced by 1e-6 (step 6). */
 typedef struct xpe_mode_deviation_args {
     int modes;
     double num_frames;
-    const xpe_unit *unit;  /* host, [modes] */
-    const xpe_buffer *sum; /* [modes][n][n] int64 */
-    xpe_buffer *deviation; /* [modes][n][n] float */
+    const xpe_buffer *numbers; /* xpe_numbers: the sums' units */
+    const xpe_buffer *sum;     /* [modes][n][n] int64 */
+    xpe_buffer *deviation;     /* [modes][n][n] float */
 } xpe_mode_deviation_args;
 
 /* Energies of the modes, by rows. */
@@ -220,7 +219,7 @@ typedef struct xpe_mode_energy_args {
 typedef struct xpe_mode_derive_args {
     int modes;
     double kappa, alpha;
-    const double *share, *eps; /* host, [modes]: w_k and the guards of d_k */
+    const xpe_buffer *numbers; /* xpe_numbers: w_k and the guards of d_k */
     const xpe_buffer *d;
     xpe_buffer *probe, *divider, *weight; /* as in xpe_fit_args */
     /* [modes][n][3] double: max |d_k|^2, max |d_k|^kappa, max |d_k|^kappa sum_m w_m |d_m| /
@@ -228,25 +227,27 @@ typedef struct xpe_mode_derive_args {
     xpe_buffer *row_max;
 } xpe_mode_derive_args;
 
-/* The largest values on a device, for xpe_decide_args. */
+/* The largest values on a device; a NaN comes through.  Of arrays that are NULL 0. */
 typedef struct xpe_maxima_args {
     int slot; /* of the device in `out` */
-    int64_t frames, rows;
-    const xpe_buffer *v_energy; /* [frames] float */
-    const xpe_buffer *row_max;  /* [rows][2] double, of the averages */
-    xpe_buffer *out;            /* [devices][3] double: max |v|^2, |z|^2, |x|^2 */
+    int64_t floats_count, doubles_count;
+    const xpe_buffer *floats;  /* [floats_count] */
+    const xpe_buffer *doubles; /* [doubles_count][columns] */
+    int columns;               /* 1 or 2 */
+    xpe_buffer *out;           /* [devices][3] double: of the floats, of the columns */
 } xpe_maxima_args;
 
-/* The units of W for the trip that follows an average, from the largest values on all devices. */
-typedef struct xpe_decide_args {
-    int modes, devices;
+/* On every device by itself, from the same numbers. */
+typedef struct xpe_numbers_args {
+    xpe_numbers_step step;
+    xpe_numbers_model model;
     int64_t iteration; /* from 1 */
-    xpe_trip_model model;
-    const double *weight_max, *reach; /* host, [modes] */
-    const xpe_buffer *maxima;         /* [devices][3] double */
-    xpe_buffer *unit;                 /* [modes] xpe_unit */
-    xpe_buffer *bad; /* int64: from 0 to `iteration` where a value is not finite or x is 0 */
-} xpe_decide_args;
+    int devices;
+    const xpe_buffer *maxima; /* [devices][3] double */
+    int64_t count;
+    const xpe_buffer *rows; /* double, as the step says; NULL for an average with a known probe */
+    xpe_buffer *numbers;
+} xpe_numbers_args;
 
 /* Which of the arrays of a set of sums. */
 typedef enum xpe_sum_array { XPE_SUM_A, XPE_SUM_B, XPE_SUM_REAL } xpe_sum_array; /* W/R, V/S, L/D */
@@ -333,11 +334,12 @@ typedef struct xpe_backend {
     void (*mode_energy)(xpe_team *team, int device, const xpe_mode_energy_args *args);
     void (*mode_derive)(xpe_team *team, int device, const xpe_mode_derive_args *args);
 
-    /* Optional, all three or none: a known probe's numbers stay on the devices.  Without them the
-     * host reads the largest values of every trip and average, and decides itself. */
     void (*maxima)(xpe_team *team, int device, const xpe_maxima_args *args);
-    void (*decide)(xpe_team *team, int device, const xpe_decide_args *args);
-    /* As `wait`, but what was asked for by `download` may still be on its way. */
+    void (*numbers)(xpe_team *team, int device, const xpe_numbers_args *args);
+
+    /* As `wait`, but what was asked for by `download` may still be on its way.  Optional: without
+     * it the host reads after every iteration whether it went well, with it only when it reads a
+     * data error. */
     xpe_status (*order)(xpe_team *team, xpe_error *err);
 
     void (*profile)(xpe_team *team, bool on);

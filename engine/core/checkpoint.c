@@ -142,9 +142,14 @@ done:
 static xpe_status pass_arrays(stream *s, xpe_error *err)
 {
     xpe_run *run = s->run;
+    double cover_eps[XPE_MODES_MAX];
     xpe_status st;
 
-    XPE_TRY(pass(s, run->cover_eps, (size_t)run->modes * sizeof *run->cover_eps, err));
+    for (int k = 0; k < run->modes; k++)
+        cover_eps[k] = run->numbers.mode[k].cover_eps;
+    XPE_TRY(pass(s, cover_eps, (size_t)run->modes * sizeof *cover_eps, err));
+    for (int k = 0; k < run->modes; k++)
+        run->numbers.mode[k].cover_eps = cover_eps[k];
     XPE_TRY(pass_bands(s, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), 1,
                        sizeof(xpe_c32), err));
     XPE_TRY(pass_bands(s, XPE_AT(band_z), 1, sizeof(xpe_c32), err));
@@ -203,12 +208,12 @@ xpe_status xpe_run_save(xpe_run *run, xpe_run_sink sink, void *arg, xpe_error *e
                 run->known,
                 run->pending,
                 0,
-                run->bounds.v,
-                run->bounds.z,
-                run->bounds.image,
-                run->bounds.s,
-                run->bounds.u,
-                run->patch_eps,
+                run->numbers.v,
+                run->numbers.z,
+                run->numbers.image,
+                run->numbers.s,
+                run->numbers.u,
+                run->numbers.patch_eps,
                 atomic_load(&run->progress_error)};
     xpe_status st;
 
@@ -245,7 +250,7 @@ static xpe_status check_header(const xpe_run *run, const header *h, xpe_error *e
             "the state is after iteration %d with %d modes; a stage of %d cannot go on from it",
             h->iteration, h->modes, run->stage.iterations);
     if (!isfinite(h->bounds_v) || !isfinite(h->bounds_z) || !isfinite(h->bounds_image) ||
-        !isfinite(h->bounds_s) || !isfinite(h->bounds_u) || !(h->patch_eps > 0))
+        !isfinite(h->bounds_s) || !isfinite(h->bounds_u) || !(h->known || h->patch_eps > 0))
         return xpe_fail(err, XPE_INVALID, "", "the state's numbers are not finite");
     return XPE_OK;
 }
@@ -266,15 +271,16 @@ xpe_status xpe_run_load(xpe_run *run, xpe_run_source source, void *arg, xpe_erro
     XPE_TRY(xpe_exchange_windows(run, XPE_AT(band_z), XPE_AT(z), err));
     XPE_TRY(xpe_exchange_windows(
         run, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), XPE_AT(image), err));
-    XPE_TRY(xpe_modes_derive(run, err));
     run->iteration = h.iteration;
     run->pending = h.pending;
-    run->bounds.v = h.bounds_v;
-    run->bounds.z = h.bounds_z;
-    run->bounds.image = h.bounds_image;
-    run->bounds.s = h.bounds_s;
-    run->bounds.u = h.bounds_u;
-    run->patch_eps = h.patch_eps;
+    run->numbers.v = h.bounds_v;
+    run->numbers.z = h.bounds_z;
+    run->numbers.image = h.bounds_image;
+    run->numbers.s = h.bounds_s;
+    run->numbers.u = h.bounds_u;
+    run->numbers.patch_eps = h.patch_eps;
+    XPE_TRY(xpe_numbers_send(run, err));
+    xpe_modes_derive(run);
     run->primed = true;
     run->coverage_good = run->known;
     run->due = true;

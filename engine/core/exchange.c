@@ -130,7 +130,7 @@ void xpe_exchange_early(xpe_run *run, int flags, bool own)
 
 xpe_status xpe_exchange_images(xpe_run *run, size_t band, xpe_error *err)
 {
-    bool beside = run->known && xpe_exchange_overlaps(run);
+    bool beside = xpe_exchange_overlaps(run);
     xpe_status st;
 
     XPE_TRY(xpe_state_order(run, err));
@@ -179,6 +179,35 @@ xpe_status xpe_exchange_broadcast(xpe_run *run, size_t member, size_t bytes, xpe
     for (int g = 1; g < run->plan->count; g++)
         run->backend->copy(run->team, xpe_shard_buffer(&run->shards[g], member), 0,
                            xpe_shard_buffer(&run->shards[0], member), 0, bytes);
+done:
+    return st;
+}
+
+/* --------------------------------------------------------------------------- numbers */
+
+xpe_status xpe_exchange_numbers(xpe_run *run, bool maxima, size_t member, size_t row_bytes,
+                                xpe_error *err)
+{
+    size_t slot = 3 * sizeof(double);
+    xpe_status st = XPE_OK;
+
+    if (run->plan->count == 1)
+        return XPE_OK;
+    XPE_TRY(xpe_state_order(run, err));
+    for (int g = 0; g < run->plan->count; g++)
+        for (int h = 0; h < run->plan->count; h++) {
+            const xpe_shard *to = &run->shards[g], *from = &run->shards[h];
+            size_t at = (size_t)from->band_first * row_bytes,
+                   bytes = (size_t)from->band_rows * row_bytes;
+            if (g == h)
+                continue;
+            if (maxima)
+                run->backend->copy(run->team, to->maxima, (size_t)h * slot, from->maxima,
+                                   (size_t)h * slot, slot);
+            if (bytes)
+                run->backend->copy(run->team, xpe_shard_buffer(to, member), at,
+                                   xpe_shard_buffer(from, member), at, bytes);
+        }
 done:
     return st;
 }

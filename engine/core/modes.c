@@ -7,69 +7,29 @@
 
 #include <math.h>
 
-static xpe_status read_energies(xpe_run *run, xpe_error *err)
+void xpe_modes_derive(xpe_run *run)
 {
-    xpe_mode_energy_args args = {run->modes, run->shards[0].d, run->shards[0].mode_energy};
-    double total = 0;
-    xpe_status st;
-
-    run->backend->mode_energy(run->team, 0, &args);
-    run->backend->download(run->team, run->host_rows, run->shards[0].mode_energy, 0,
-                           (size_t)(run->modes * run->n) * sizeof(double));
-    XPE_TRY(xpe_state_wait(run, err));
-    for (int k = 0; k < run->modes; k++) {
-        double energy = 0;
-        for (int64_t r = 0; r < run->n; r++)
-            energy += run->host_rows[k * run->n + r];
-        run->mode[k].energy = energy;
-        total += energy;
-    }
-    if (!isfinite(total) || !(total > 0))
-        return xpe_fail(err, XPE_DIVERGED, "", "iteration %d: the probe is %s", run->iteration + 1,
-                        total > 0 || isnan(total) ? "no longer finite" : "zero everywhere");
-    for (int k = 0; k < run->modes; k++) {
-        run->share[k] = run->mode[k].share = run->mode[k].energy / total;
-        run->d_eps[k] = run->mode[k].d_eps =
-            1e-6 * sqrt(run->mode[k].energy / ((double)run->n * (double)run->n));
-    }
-done:
-    return st;
-}
-
-xpe_status xpe_modes_derive(xpe_run *run, xpe_error *err)
-{
-    xpe_status st;
-
-    XPE_TRY(read_energies(run, err));
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
-        xpe_mode_derive_args args = {run->modes,
-                                     run->stage.probe_weight_exponent,
-                                     run->stage.object_data_fit,
-                                     run->share,
-                                     run->d_eps,
-                                     s->d,
-                                     s->probe,
-                                     s->divider,
-                                     s->weight,
-                                     s->mode_max};
+        xpe_mode_energy_args args = {run->modes, s->d, s->mode_energy};
+        run->backend->mode_energy(run->team, g, &args);
+    }
+    xpe_numbers_update(run, XPE_NUMBERS_ENERGIES, run->iteration + 1);
+    for (int g = 0; g < run->plan->count; g++) {
+        const xpe_shard *s = &run->shards[g];
+        xpe_mode_derive_args args = {.modes = run->modes,
+                                     .kappa = run->stage.probe_weight_exponent,
+                                     .alpha = run->stage.object_data_fit,
+                                     .numbers = s->numbers,
+                                     .d = s->d,
+                                     .probe = s->probe,
+                                     .divider = s->divider,
+                                     .weight = s->weight,
+                                     .row_max = s->mode_max};
         run->backend->mode_derive(run->team, g, &args);
     }
-    run->backend->download(run->team, run->host_rows, run->shards[0].mode_max, 0,
-                           (size_t)(run->modes * run->n) * 3 * sizeof(double));
-    XPE_TRY(xpe_state_wait(run, err));
-    for (int k = 0; k < run->modes; k++) {
-        double most[3] = {0, 0, 0};
-        for (int64_t r = 0; r < run->n; r++)
-            for (int c = 0; c < 3; c++)
-                most[c] = fmax(most[c], run->host_rows[(k * run->n + r) * 3 + c]);
-        run->mode[k].d_max = sqrt(most[0]);
-        run->mode[k].weight_max = most[1];
-        run->mode[k].reach = most[2];
-    }
+    xpe_numbers_update(run, XPE_NUMBERS_MODES, run->iteration + 1);
     run->coverage_good = false;
-done:
-    return st;
 }
 
 /* Steps 5 and 6 that still wait, and the common factor of step 3. */
@@ -101,25 +61,31 @@ static xpe_status fill_copies(xpe_run *run, int from, int to, xpe_error *err)
     return xpe_state_wait(run, err);
 }
 
-xpe_status xpe_modes_fill(xpe_run *run, xpe_error *err)
+static double largest_mode(const xpe_run *run)
 {
     double most = 0;
-    xpe_status st = fill_copies(run, 0, run->modes, err);
 
     for (int k = 0; k < run->modes; k++)
-        most = fmax(most, run->mode[k].d_max);
-    run->bounds.s = most;
-    run->bounds.u = 0;
+        most = fmax(most, run->numbers.mode[k].d_max);
+    return most;
+}
+
+xpe_status xpe_modes_fill(xpe_run *run, xpe_error *err)
+{
+    run->numbers.s = largest_mode(run);
+    run->numbers.u = 0;
     run->pending = false;
-    return st;
+    return fill_copies(run, 0, run->modes, err);
 }
 
 static xpe_status residual_exists(xpe_run *run, bool *exists, xpe_error *err)
 {
-    double most;
-    xpe_status st = xpe_state_get_max(run, XPE_AT(nonzero), 1, &most, err);
+    float *nonzero = (float *)(void *)run->frame_values;
+    xpe_status st = xpe_state_get_frames(run, XPE_AT(nonzero), nonzero, sizeof *nonzero, err);
 
-    *exists = st == XPE_OK && most > 0;
+    *exists = false;
+    for (int64_t j = 0; st == XPE_OK && j < run->num_frames; j++)
+        *exists = *exists || nonzero[j] > 0;
     return st;
 }
 
@@ -141,7 +107,7 @@ static xpe_status make_mode(xpe_run *run, xpe_c32 *mode, bool *exists, xpe_error
     for (int64_t i = 0; i < plane; i++)
         energy += field[i].re * field[i].re + field[i].im * field[i].im;
     for (int k = 0; k < run->modes; k++)
-        old += run->mode[k].energy;
+        old += run->numbers.mode[k].energy;
     scale = sqrt(run->stage.mode_energy_fraction * old / energy);
     if (!isfinite(scale)) {
         *exists = false; /* a residual too small to be told from zero adds nothing */
@@ -172,6 +138,14 @@ done:
     return st;
 }
 
+/* What an iteration that diverges falls back to; its average would keep the new ones. */
+static void keep_modes(xpe_run *run)
+{
+    run->backend->copy(run->team, run->shards[0].d_before, 0, run->shards[0].d, 0,
+                       (size_t)(run->modes_before * run->n * run->n) * sizeof(xpe_c32));
+    run->modes_kept = true;
+}
+
 xpe_status xpe_modes_add(xpe_run *run, bool *added, xpe_error *err)
 {
     int64_t plane = run->n * run->n;
@@ -180,28 +154,32 @@ xpe_status xpe_modes_add(xpe_run *run, bool *added, xpe_error *err)
     xpe_status st;
 
     *added = false;
+    xpe_exchange_join(run); /* a residual takes whole windows */
+    XPE_TRY(xpe_numbers_read(run, err));
     XPE_TRY(xpe_new(&modes, (size_t)(plane * (run->modes + 1)), sizeof *modes, err));
     XPE_TRY(make_mode(run, modes + plane * run->modes, added, err));
     if (!*added)
         goto done;
     XPE_TRY(settle_copies(run, shrink, err));
-    XPE_TRY(xpe_state_get_modes(run, modes, err));
+    XPE_TRY(xpe_state_get_modes(run, XPE_AT(d), modes, err));
     run->modes++;
     for (int64_t i = 0; i < plane * run->modes; i++)
         modes[i] = (xpe_c32){modes[i].re * shrink, modes[i].im * shrink};
     if (run->stage.orthogonalize_modes)
         XPE_TRY(orthogonalize(run, modes, err));
+    keep_modes(run);
     XPE_TRY(xpe_state_send_modes(run, modes, err));
-    XPE_TRY(xpe_modes_derive(run, err));
-    if (run->stage.orthogonalize_modes)
+    xpe_modes_derive(run);
+    XPE_TRY(xpe_numbers_read(run, err));
+    if (run->stage.orthogonalize_modes) {
         XPE_TRY(xpe_modes_fill(run, err));
-    else
+    } else { /* a copy is now at most what it was, or a mode */
         XPE_TRY(fill_copies(run, run->modes - 1, run->modes, err));
-    /* a copy is now at most what it was, or a mode */
-    run->bounds.s = run->bounds.s + xpe_two_rho(run) * run->bounds.u;
-    for (int k = 0; k < run->modes; k++)
-        run->bounds.s = fmax(run->bounds.s, run->mode[k].d_max);
-    run->bounds.u = 0;
+        run->numbers.s =
+            fmax(run->numbers.s + xpe_two_rho(run) * run->numbers.u, largest_mode(run));
+        run->numbers.u = 0;
+    }
+    XPE_TRY(xpe_numbers_send(run, err));
 done:
     free(modes);
     return st;

@@ -1,151 +1,120 @@
-/* The few numbers between the steps of the object side: the largest values, which bound the sums of
- * the next trip, and the guard of divisions by patches.
+/* The few numbers between the steps (math/numbers.h): where they are brought up to date, sent and
+ * read.
  *
- * The host reads them after each average and decides, unless the probe is known and the
- * backend can decide itself (`lazy`).  Then largest values go from each device to every other one,
- * each computes the same units, and the host is not asked.  What is not finite is remembered by the
- * devices as the first iteration in which it was, and no average is written any more; the host
- * learns of it with the next data error and goes back to the iteration before it.  A bound is a
- * bound wherever it is computed, so nothing is ever summed again with another unit. */
+ * They live on the devices.  Largest values and energies of rows go from each device to every other
+ * one, each computes the same numbers and units from them, and the host is not asked; a sum over
+ * rows is a sum over all rows of the grid, so that it does not depend on the bands.  Where the
+ * backend can go on without the host (`lazy`), the host reads nothing between two reported lines.
+ *
+ * What is not finite is remembered by the devices as the first iteration in which it was, and no
+ * average and no mode is written any more; the host learns of it with the next data error (without
+ * `lazy`, with every iteration) and goes back to the iteration before it.  A bound is a bound
+ * wherever it is computed, so nothing is ever summed again with another unit. */
 #include "state.h"
 
 #include "backend/util.h"
-#include "math/order.h"
 
-#include <math.h>
-
-static xpe_trip_model model_of(const xpe_run *run)
+xpe_numbers_model xpe_numbers_model_of(const xpe_run *run)
 {
-    xpe_trip_model model = {.alpha = run->stage.object_data_fit,
-                            .two_rho = xpe_two_rho(run),
-                            .frame_norm = run->bounds.frame_norm,
-                            .count_max = run->count_max};
-    double energy = 0;
-
-    for (int k = 0; k < run->modes; k++)
-        energy += run->mode[k].energy;
-    if (run->masked)
-        model.root_energy = sqrt(energy); /* a masked pixel keeps its field */
-    return model;
+    return (xpe_numbers_model){.modes = run->modes,
+                               .known = run->known,
+                               .masked = run->masked,
+                               .object_data_fit = run->stage.object_data_fit,
+                               .probe_data_fit = run->stage.probe_data_fit,
+                               .two_rho = xpe_two_rho(run),
+                               .frame_norm = run->frame_norm,
+                               .pixels = (double)run->n * (double)run->n,
+                               .cover_pixels = (double)run->rows * (double)run->cols,
+                               .num_frames = run->num_frames,
+                               .count_max = run->count_max};
 }
 
-/* From bounds that every device agrees on (algorithm.md 5). */
-static bool choose_here(xpe_run *run, int flags)
+/* What a step is made of on this device. */
+static xpe_numbers_args args_of(const xpe_run *run, const xpe_shard *s, xpe_numbers_step step,
+                                int iteration)
 {
-    xpe_trip_model model = model_of(run);
-    double v = run->bounds.v + (flags & XPE_FIT_UPDATE ? xpe_two_rho(run) * run->bounds.z : 0);
-    bool finite = true;
+    xpe_numbers_args args = {.step = step,
+                             .model = xpe_numbers_model_of(run),
+                             .iteration = iteration,
+                             .devices = run->plan->count,
+                             .maxima = s->maxima,
+                             .count = run->n,
+                             .numbers = s->numbers};
 
-    for (int k = 0; k < run->modes; k++) {
-        const xpe_mode_numbers *m = &run->mode[k];
-        finite = finite && isfinite(m->weight_max) && m->weight_max > 0;
-        run->unit_real[k] = xpe_unit_make(m->weight_max * XPE_SLACK, run->count_max);
-        if (!(flags & (XPE_FIT_PATCH | XPE_FIT_SUM_V)))
-            continue;
-        finite = finite && isfinite(m->reach) && isfinite(v) && isfinite(model.frame_norm);
-        run->unit_a[k] = xpe_trip_unit(&model, m->weight_max, m->reach, v);
-        run->unit_b[k] = xpe_unit_make(m->weight_max * v * XPE_SLACK, run->count_max);
+    if (step == XPE_NUMBERS_AVERAGE)
+        args.rows = run->known ? NULL : s->row_energy;
+    else if (step == XPE_NUMBERS_ENERGIES)
+        args.rows = s->mode_energy;
+    else if (step == XPE_NUMBERS_MODES)
+        args.rows = s->mode_max;
+    else if (step == XPE_NUMBERS_COVER)
+        args.rows = s->cover_energy;
+    if (step == XPE_NUMBERS_AVERAGE || step == XPE_NUMBERS_COVER)
+        args.count = run->rows;
+    return args;
+}
+
+void xpe_numbers_update(xpe_run *run, xpe_numbers_step step, int iteration)
+{
+    for (int g = 0; g < run->plan->count; g++) {
+        xpe_numbers_args args = args_of(run, &run->shards[g], step, iteration);
+        run->backend->numbers(run->team, g, &args);
     }
-    return finite;
 }
 
-xpe_status xpe_numbers_choose(xpe_run *run, int flags, xpe_error *err)
+xpe_status xpe_numbers_after_average(xpe_run *run, int iteration, xpe_error *err)
 {
-    xpe_status st = XPE_OK;
-
-    run->trip_decided = run->decided && (flags & XPE_FIT_PATCH) && (flags & XPE_FIT_UPDATE);
-    if (run->trip_decided)
-        return XPE_OK;
-    if (flags & (XPE_FIT_PATCH | XPE_FIT_SUM_V))
-        XPE_TRY(xpe_numbers_read(run, err));
-    if (!choose_here(run, flags))
-        return xpe_fail(err, XPE_DIVERGED, "",
-                        "iteration %d: patches or modes are no longer finite", run->iteration + 1);
-done:
-    return st;
-}
-
-static xpe_status decide(xpe_run *run, int iteration, xpe_error *err)
-{
-    xpe_trip_model model = model_of(run);
     xpe_status st;
 
-    for (int k = 0; k < run->modes; k++) {
-        run->weight_max[k] = run->mode[k].weight_max;
-        run->reach[k] = run->mode[k].reach;
-    }
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
-        xpe_maxima_args args = {g, s->frames, s->band_rows, s->v_energy, s->row_max, s->maxima};
+        xpe_maxima_args args = {.slot = g,
+                                .floats_count = s->frames,
+                                .doubles_count = s->band_rows,
+                                .floats = s->v_energy,
+                                .doubles = s->row_max,
+                                .columns = 2,
+                                .out = s->maxima};
         run->backend->maxima(run->team, g, &args);
     }
-    XPE_TRY(xpe_state_order(run, err));
-    for (int g = 0; g < run->plan->count; g++)
-        for (int h = 0; h < run->plan->count; h++)
-            if (g != h)
-                run->backend->copy(run->team, run->shards[g].maxima, (size_t)h * 3 * sizeof(double),
-                                   run->shards[h].maxima, (size_t)h * 3 * sizeof(double),
-                                   3 * sizeof(double));
-    for (int g = 0; g < run->plan->count; g++) {
-        const xpe_shard *s = &run->shards[g];
-        xpe_decide_args args = {run->modes, run->plan->count, iteration, model, run->weight_max,
-                                run->reach, s->maxima,        s->unit,   s->bad};
-        run->backend->decide(run->team, g, &args);
-    }
-    run->decided = true;
-    run->bounds_old = true;
+    XPE_TRY(
+        xpe_exchange_numbers(run, true, XPE_AT(row_energy), run->known ? 0 : sizeof(double), err));
+    xpe_numbers_update(run, XPE_NUMBERS_AVERAGE, iteration);
 done:
     return st;
 }
 
-xpe_status xpe_numbers_average(xpe_run *run, int iteration, xpe_error *err)
+xpe_status xpe_numbers_get(xpe_run *run, xpe_error *err)
 {
-    if (run->lazy)
-        return decide(run, iteration, err);
-    run->bounds_old = true;
-    return xpe_numbers_read(run, err);
+    run->backend->download(run->team, &run->numbers, run->shards[0].numbers, 0,
+                           sizeof run->numbers);
+    return xpe_state_wait(run, err);
 }
 
-/* The guard of divisions by image patches, from all patches of x-bar, and the bounds of v, z and
- * x-bar. */
 xpe_status xpe_numbers_read(xpe_run *run, xpe_error *err)
 {
-    double energy = 0, z = 0, image = 0, *rows = run->host_rows, *most = run->host_rows + run->rows,
-           *largest = most + 2 * run->rows;
-    xpe_status st = XPE_OK;
+    xpe_status st = xpe_numbers_get(run, err);
 
-    if (!run->bounds_old)
-        return XPE_OK;
-    xpe_state_ask_rows(run, XPE_AT(row_energy), 0, rows, sizeof(double));
-    xpe_state_ask_rows(run, XPE_AT(row_max), 0, most, 2 * sizeof(double));
-    xpe_state_ask_max(run, XPE_AT(v_energy), 1, largest);
-    xpe_numbers_ask(run, &run->bad_read);
-    XPE_TRY(xpe_state_wait(run, err));
-    XPE_TRY(xpe_numbers_check(run, run->bad_read, err));
-    for (int64_t r = 0; r < run->rows; r++) { /* a NaN gets through */
-        energy += rows[r];
-        z = xpe_larger(z, most[2 * r]);
-        image = xpe_larger(image, most[2 * r + 1]);
-    }
-    run->patch_eps =
-        1e-6 * sqrt(energy / ((double)run->num_frames * (double)run->n * (double)run->n));
-    run->bounds.z = sqrt(z);
-    run->bounds.image = sqrt(image);
-    run->bounds.v = sqrt(xpe_state_take_max(run, 1, largest));
-    run->bounds_old = false;
-    run->decided = false;
-    if (!isfinite(run->bounds.z) || !isfinite(run->bounds.image) || !(run->patch_eps > 0))
-        st = xpe_fail(err, XPE_DIVERGED, "", "iteration %d: the object is no longer finite",
-                      run->iteration + 1);
-done:
-    return st;
+    return st == XPE_OK ? xpe_numbers_check(run, run->numbers.bad, err) : st;
 }
 
-void xpe_numbers_ask(xpe_run *run, int64_t *bad)
+xpe_status xpe_numbers_send(xpe_run *run, xpe_error *err)
 {
-    *bad = 0;
-    if (run->lazy)
-        run->backend->download(run->team, bad, run->shards[0].bad, 0, sizeof *bad);
+    xpe_numbers_model model = xpe_numbers_model_of(run);
+
+    for (int k = 0; k < run->modes; k++)
+        xpe_numbers_unit(&model, &run->numbers, k);
+    for (int g = 0; g < run->plan->count; g++)
+        run->backend->upload(run->team, run->shards[g].numbers, 0, &run->numbers,
+                             sizeof run->numbers);
+    return xpe_state_wait(run, err);
+}
+
+void xpe_numbers_ask(xpe_run *run, xpe_bad *bad)
+{
+    *bad = (xpe_bad){0, 0};
+    run->backend->download(run->team, bad, run->shards[0].numbers, offsetof(xpe_numbers, bad),
+                           sizeof *bad);
 }
 
 int xpe_slot_of(const xpe_run *run, int64_t iteration)
@@ -155,13 +124,30 @@ int xpe_slot_of(const xpe_run *run, int64_t iteration)
     return (run->shown - back + slots) % slots;
 }
 
-xpe_status xpe_numbers_check(xpe_run *run, int64_t bad, xpe_error *err)
+static const char *bad_text(int64_t what)
 {
-    if (!bad)
+    switch (what) {
+    case XPE_BAD_COPIES:
+        return "probe copies are no longer finite";
+    case XPE_BAD_PROBE:
+        return "the probe is no longer finite";
+    case XPE_BAD_PROBE_ZERO:
+        return "the probe is zero everywhere";
+    case XPE_BAD_MODES:
+        return "patches or modes are no longer finite";
+    default:
+        return "the object is no longer finite";
+    }
+}
+
+xpe_status xpe_numbers_check(xpe_run *run, xpe_bad bad, xpe_error *err)
+{
+    if (!bad.iteration)
         return XPE_OK;
-    run->shown = xpe_slot_of(run, bad - 1);
-    run->iteration = (int)bad - 1;
+    run->numbers.bad = bad;
+    run->shown = xpe_slot_of(run, bad.iteration - 1);
+    run->iteration = (int)bad.iteration - 1;
     atomic_store(&run->progress_iteration, run->iteration);
-    return xpe_fail(err, XPE_DIVERGED, "", "iteration %lld: the object is no longer finite",
-                    (long long)bad);
+    return xpe_fail(err, XPE_DIVERGED, "", "iteration %lld: %s", (long long)bad.iteration,
+                    bad_text(bad.what));
 }

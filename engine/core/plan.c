@@ -4,6 +4,7 @@
  * Blocks: positions sorted stably by first patch row, cut into parts of nearly equal count.
  * Bands: rows cut at round(g rows / N_g), halves to even.  Windows: the rows a block touches. */
 #include "backend/util.h"
+#include "math/numbers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,10 +30,10 @@ static xpe_status sort_by_row(int64_t *order, const int32_t *first, int64_t num_
 }
 
 /* Device memory of one shard; section 4's table, for the final number of modes. */
-static int64_t shard_bytes(const xpe_plan_shard *s, int64_t n, int64_t cols, int modes, bool known,
-                           bool owner)
+static int64_t shard_bytes(const xpe_plan_shard *s, int64_t n, const xpe_grid *grid, int modes,
+                           bool known, int shards, bool owner)
 {
-    int64_t frame = n * n, k = modes;
+    int64_t frame = n * n, k = modes, cols = grid->cols;
     int64_t window = (s->window_stop - s->window_first) * cols,
             band = (s->band_stop - s->band_first) * cols;
     int64_t frames = s->frames * (frame * (12 + (known ? 0 : 8 * k)) + 64);
@@ -43,9 +44,11 @@ static int64_t shard_bytes(const xpe_plan_shard *s, int64_t n, int64_t cols, int
     /* modes, what follows from them, copies' means and sums; their owner gathers the sums and keeps
      * the modes of before */
     int64_t probes =
-        frame * k * (known ? 28 : 80) + (owner ? frame * k * (known ? 8 : 40) : 0) + n * k * 40;
-    int64_t rows = (s->band_stop - s->band_first) * (24 + 8 * k);
-    return frames + windows + bands + probes + rows;
+        frame * k * (known ? 28 : 80) + (owner && !known ? frame * k * 40 : 0) + n * k * 40;
+    /* largest values of the band's rows; energies of all rows; the numbers between the steps */
+    int64_t numbers = (s->band_stop - s->band_first) * 16 + grid->rows * (8 + 8 * k) + shards * 24 +
+                      (int64_t)sizeof(xpe_numbers);
+    return frames + windows + bands + probes + numbers;
 }
 
 xpe_status xpe_plan_build(xpe_plan **out, const int32_t *first, int64_t num_frames, int64_t n,
@@ -82,7 +85,7 @@ xpe_status xpe_plan_build(xpe_plan **out, const int32_t *first, int64_t num_fram
         s->window_stop = first[2 * plan->order[at + s->frames - 1]] + n;
         s->band_first = (int64_t)rint((double)g * (double)grid->rows / count);
         s->band_stop = (int64_t)rint((double)(g + 1) * (double)grid->rows / count);
-        s->bytes = shard_bytes(s, n, grid->cols, probe_modes, probe_known, g == 0);
+        s->bytes = shard_bytes(s, n, grid, probe_modes, probe_known, count, g == 0);
         at += s->frames;
     }
     *out = plan;

@@ -31,10 +31,7 @@ static void fit_frames(xpe_run *run, int g, int flags, int64_t first, int64_t st
                          .divider = s->divider,
                          .weight = s->weight,
                          .sums = s->sums,
-                         .unit_w = run->unit_a,
-                         .unit_v = run->unit_b,
-                         .unit_l = run->unit_real,
-                         .unit_there = run->trip_decided ? s->unit : NULL,
+                         .numbers = s->numbers,
                          .misfit = s->misfit,
                          .v_energy = s->v_energy};
 
@@ -66,7 +63,6 @@ xpe_status xpe_pmace_trip(xpe_run *run, int flags, xpe_error *err)
     bool around = xpe_exchange_overlaps(run), early = around && (flags & XPE_FIT_PATCH);
     xpe_status st = XPE_OK;
 
-    XPE_TRY(xpe_numbers_choose(run, flags, err));
     for (int g = 0; g < run->plan->count; g++) {
         run->backend->sums_clear(run->team, g, run->shards[g].sums);
         if (!around)
@@ -89,18 +85,19 @@ done:
 }
 
 /* Integer sums in `from` to doubles in `to`, which may be the same. */
-static void unfix(xpe_run *run, int components, const xpe_unit *unit, size_t from, size_t to)
+static void unfix(xpe_run *run, int components, size_t from, size_t to)
 {
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
-        xpe_unfix_args args = {run->modes,
-                               components,
-                               s->band_rows,
-                               run->cols,
-                               unit,
-                               xpe_shard_buffer(s, from),
-                               xpe_shard_buffer(s, to),
-                               components == 1 ? s->cover_energy : NULL};
+        xpe_unfix_args args = {.modes = run->modes,
+                               .components = components,
+                               .rows = s->band_rows,
+                               .cols = run->cols,
+                               .numbers = s->numbers,
+                               .sum = xpe_shard_buffer(s, from),
+                               .out = xpe_shard_buffer(s, to),
+                               .row = s->band_first,
+                               .row_energy = components == 1 ? s->cover_energy : NULL};
         run->backend->unfix(run->team, g, &args);
     }
 }
@@ -111,10 +108,9 @@ static xpe_status renew_patch_sums(xpe_run *run, xpe_error *err)
     xpe_status st;
 
     XPE_TRY(xpe_pmace_trip(run, XPE_FIT_UPDATE | XPE_FIT_SUM_V, err));
-    run->bounds.v += xpe_two_rho(run) * run->bounds.z;
     XPE_TRY(xpe_exchange_sum(run, XPE_SUM_A, err));
-    unfix(run, 2, run->unit_b, XPE_AT(fix), XPE_AT(v_sum));
-    XPE_TRY(xpe_state_wait(run, err));
+    unfix(run, 2, XPE_AT(fix), XPE_AT(v_sum));
+    XPE_TRY(xpe_state_order(run, err)); /* the next trip clears what others still read */
 done:
     return st;
 }
@@ -141,18 +137,10 @@ static xpe_status take_coverage(xpe_run *run, xpe_error *err)
 
     if (!early)
         XPE_TRY(xpe_exchange_sum(run, XPE_SUM_REAL, err));
-    unfix(run, 1, run->unit_real, early ? XPE_AT(l_sum) : XPE_AT(fix), XPE_AT(l_sum));
-    for (int k = 0; k < run->modes; k++)
-        xpe_state_ask_rows(run, XPE_AT(cover_energy), (size_t)k, run->host_rows + k * run->rows,
-                           sizeof(double));
-    XPE_TRY(xpe_state_wait(run, err));
-    for (int k = 0; k < run->modes; k++) {
-        double energy = 0;
-        for (int64_t r = 0; r < run->rows; r++)
-            energy += run->host_rows[k * run->rows + r];
-        run->cover_eps[k] = run->mode[k].cover_eps =
-            1e-6 * sqrt(energy / ((double)run->rows * (double)run->cols));
-    }
+    unfix(run, 1, early ? XPE_AT(l_sum) : XPE_AT(fix), XPE_AT(l_sum));
+    XPE_TRY(xpe_exchange_numbers(run, false, XPE_AT(cover_energy),
+                                 (size_t)run->modes * sizeof(double), err));
+    xpe_numbers_update(run, XPE_NUMBERS_COVER, run->iteration + 1);
     run->coverage_good = true;
 done:
     return st;
@@ -239,7 +227,7 @@ xpe_status xpe_pmace_average(xpe_run *run, int iteration, xpe_error *err)
     if (run->trip_flags & XPE_FIT_SUM_V) {
         if (!early)
             XPE_TRY(xpe_exchange_sum(run, XPE_SUM_B, err));
-        unfix(run, 2, run->unit_b, early ? XPE_AT(v_sum) : XPE_AT(fix), XPE_AT(v_sum));
+        unfix(run, 2, early ? XPE_AT(v_sum) : XPE_AT(fix), XPE_AT(v_sum));
     }
     if (!early)
         XPE_TRY(xpe_exchange_sum(run, XPE_SUM_A, err));
@@ -252,27 +240,22 @@ xpe_status xpe_pmace_average(xpe_run *run, int iteration, xpe_error *err)
                                  .rows = s->band_rows,
                                  .cols = run->cols,
                                  .two_rho = xpe_two_rho(run),
-                                 .share = run->share,
-                                 .eps = run->cover_eps,
-                                 .unit_w = run->unit_a,
-                                 .unit_there = run->trip_decided ? s->unit : NULL,
-                                 .bad = s->bad,
+                                 .numbers = s->numbers,
                                  .w = s->fix,
                                  .v = s->v_sum,
                                  .l = s->l_sum,
                                  .count = s->count,
                                  .z = s->band_z,
                                  .image = s->band_image[run->slot],
+                                 .row = s->band_first,
                                  .row_energy = s->row_energy,
                                  .row_max = s->row_max};
         run->backend->average(run->team, g, &args);
     }
-    if (run->lazy) /* before the rows set out, which may take longer */
-        XPE_TRY(xpe_numbers_average(run, iteration, err));
+    /* before the rows set out, which may take longer */
+    XPE_TRY(xpe_numbers_after_average(run, iteration, err));
     XPE_TRY(xpe_exchange_images(
         run, XPE_AT(band_image[0]) + (size_t)run->slot * sizeof(xpe_buffer *), err));
-    if (!run->lazy)
-        XPE_TRY(xpe_numbers_average(run, iteration, err));
 done:
     return st;
 }

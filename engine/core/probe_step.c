@@ -3,104 +3,86 @@
 #include "state.h"
 
 #include "backend/util.h"
-#include "math/order.h"
-
-#include <math.h>
-
-#define SLACK 1.001
-
-/* Bound of a copy as step 4 sees it: after the pending update, or replaced by a mode. */
-static double copy_bound(const xpe_run *run)
-{
-    double bound = run->bounds.s + (run->pending ? xpe_two_rho(run) * run->bounds.u : 0);
-
-    for (int k = 0; k < run->modes; k++)
-        bound = fmax(bound, run->mode[k].d_max);
-    return bound;
-}
-
-static bool choose_units(xpe_run *run)
-{
-    double alpha = run->stage.probe_data_fit, copy = copy_bound(run), energy = 0,
-           field = run->bounds.frame_norm, fit;
-
-    for (int k = 0; k < run->modes; k++)
-        energy += run->mode[k].energy;
-    if (run->masked)
-        field += sqrt(energy) * run->bounds.image;
-    fit = (1 - alpha) * copy +
-          alpha * field / (2 * sqrt(run->patch_eps)); /* |p| / (|p|^2 + eps) at most */
-    for (int k = 0; k < run->modes; k++) {
-        run->unit_a[k] = xpe_unit_make(fit * SLACK, run->num_frames);
-        run->unit_b[k] = xpe_unit_make(copy * SLACK, run->num_frames);
-    }
-    return isfinite(fit) && isfinite(copy);
-}
 
 static xpe_copy_state copy_state(const xpe_run *run, const xpe_shard *s)
 {
     return (xpe_copy_state){s->s, run->pending, s->u, s->d, s->deviation, (float)xpe_two_rho(run)};
 }
 
-/* Where the host gets them, behind the rows of u. */
-static double *s_energy_at(const xpe_run *run)
+/* Frames [first, stop) of a block. */
+static void fit_frames(xpe_run *run, int g, int64_t first, int64_t stop)
 {
-    return run->host_rows + run->modes * run->n;
+    const xpe_shard *s = &run->shards[g];
+    xpe_probe_args args = {.modes = run->modes,
+                           .batch = {.first = first},
+                           .copy = copy_state(run, s),
+                           .one_minus_alpha = (float)(1 - run->stage.probe_data_fit),
+                           .alpha = (float)run->stage.probe_data_fit,
+                           .two_rho = (float)xpe_two_rho(run),
+                           .cols = run->cols,
+                           .first = s->first,
+                           .y = s->y,
+                           .image = s->image,
+                           .probe = s->probe,
+                           .sums = s->probe_sums,
+                           .numbers = s->numbers,
+                           .s_energy = s->s_energy};
+
+    while (xpe_state_next_batch_of(run, s, stop, &args.batch))
+        run->backend->probe_fit(run->team, g, &args);
 }
 
-static xpe_status fit_copies(xpe_run *run, xpe_error *err)
+/* Step 4.  Frames within the band first: rows of z and x-bar still come in from other devices. */
+static void fit_copies(xpe_run *run)
 {
-    if (!choose_units(run))
-        return xpe_fail(err, XPE_DIVERGED, "", "iteration %d: probe copies are no longer finite",
-                        run->iteration + 1);
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
-        xpe_probe_args args = {.modes = run->modes,
-                               .copy = copy_state(run, s),
-                               .one_minus_alpha = (float)(1 - run->stage.probe_data_fit),
-                               .alpha = (float)run->stage.probe_data_fit,
-                               .two_rho = (float)xpe_two_rho(run),
-                               .patch_eps = (float)run->patch_eps,
-                               .cols = run->cols,
-                               .first = s->first,
-                               .y = s->y,
-                               .image = s->image,
-                               .probe = s->probe,
-                               .sums = s->probe_sums,
-                               .unit_r = run->unit_a,
-                               .unit_s = run->unit_b,
-                               .s_energy = s->s_energy};
         run->backend->sums_clear(run->team, g, s->probe_sums);
-        while (xpe_state_next_batch(run, s, &args.batch))
-            run->backend->probe_fit(run->team, g, &args);
+        fit_frames(run, g, s->above, s->below);
     }
-    xpe_state_ask_max(run, XPE_AT(s_energy), run->modes, s_energy_at(run));
-    return XPE_OK;
+    xpe_exchange_join(run);
+    for (int g = 0; g < run->plan->count; g++) {
+        const xpe_shard *s = &run->shards[g];
+        fit_frames(run, g, 0, s->above);
+        fit_frames(run, g, s->below, s->frames);
+    }
 }
 
-/* u_k and the new d_k on their owner, then everywhere. */
+/* u_k and the new d_k on their owner, then everywhere, with the largest u and copy. */
 static xpe_status average_copies(xpe_run *run, xpe_error *err)
 {
     const xpe_shard *owner = &run->shards[0];
     size_t bytes = (size_t)(run->modes * run->n * run->n) * sizeof(xpe_c32);
-    xpe_mode_average_args args = {
-        run->modes,         (double)run->num_frames, xpe_two_rho(run), run->unit_a, run->unit_b,
-        owner->probe_fix_r, owner->probe_fix_s,      owner->u,         owner->d,    owner->u_max};
-    double most = 0;
+    xpe_mode_average_args args = {.modes = run->modes,
+                                  .num_frames = (double)run->num_frames,
+                                  .two_rho = xpe_two_rho(run),
+                                  .numbers = owner->numbers,
+                                  .r = owner->probe_fix_r,
+                                  .s = owner->probe_fix_s,
+                                  .u = owner->u,
+                                  .d = owner->d,
+                                  .before = run->modes_kept ? NULL : owner->d_before,
+                                  .row_max = owner->u_max};
     xpe_status st;
 
     XPE_TRY(xpe_exchange_probe_sum(run, XPE_SUM_A, XPE_AT(probe_fix_r), run->modes, err));
     XPE_TRY(xpe_exchange_probe_sum(run, XPE_SUM_B, XPE_AT(probe_fix_s), run->modes, err));
     run->backend->mode_average(run->team, 0, &args);
-    run->backend->download(run->team, run->host_rows, owner->u_max, 0,
-                           (size_t)(run->modes * run->n) * sizeof(double));
-    XPE_TRY(xpe_state_wait(run, err));
-    run->bounds.s = sqrt(xpe_state_take_max(run, run->modes, s_energy_at(run)));
-    for (int64_t r = 0; r < run->modes * run->n; r++)
-        most = xpe_larger(most, run->host_rows[r]);
-    run->bounds.u = sqrt(most);
+    for (int g = 0; g < run->plan->count; g++) {
+        const xpe_shard *s = &run->shards[g];
+        xpe_maxima_args most = {.slot = g,
+                                .floats_count = run->modes * s->frames,
+                                .doubles_count = run->modes * run->n,
+                                .floats = s->s_energy,
+                                .doubles = s->u_max,
+                                .columns = 1,
+                                .out = s->maxima};
+        run->backend->maxima(run->team, g, &most);
+    }
     XPE_TRY(xpe_exchange_broadcast(run, XPE_AT(u), bytes, err));
     XPE_TRY(xpe_exchange_broadcast(run, XPE_AT(d), bytes, err));
+    XPE_TRY(xpe_exchange_numbers(run, true, 0, 0, err));
+    xpe_numbers_update(run, XPE_NUMBERS_COPIES, run->iteration + 1);
 done:
     return st;
 }
@@ -108,26 +90,18 @@ done:
 static xpe_status measure_deviations(xpe_run *run, xpe_error *err)
 {
     const xpe_shard *owner = &run->shards[0];
-    double copy = run->bounds.s + xpe_two_rho(run) * run->bounds.u;
     size_t bytes = (size_t)(run->modes * run->n * run->n) * sizeof(float);
-    xpe_mode_deviation_args args = {run->modes, (double)run->num_frames, run->unit_real,
+    xpe_mode_deviation_args args = {run->modes, (double)run->num_frames, owner->numbers,
                                     owner->probe_fix_r, owner->deviation};
     xpe_status st;
 
-    for (int k = 0; k < run->modes; k++) {
-        double bound = (copy + run->mode[k].d_max) * SLACK;
-        if (!isfinite(bound))
-            return xpe_fail(err, XPE_DIVERGED, "",
-                            "iteration %d: probe copies are no longer finite", run->iteration + 1);
-        run->unit_real[k] = xpe_unit_make(bound, run->num_frames);
-    }
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
         xpe_deviation_args deviation = {
             .modes = run->modes,
             .copy = {s->s, true, s->u, s->d, NULL, (float)xpe_two_rho(run)},
             .sums = s->probe_sums,
-            .unit = run->unit_real};
+            .numbers = s->numbers};
         run->backend->sums_clear(run->team, g, s->probe_sums);
         while (xpe_state_next_batch(run, s, &deviation.batch))
             run->backend->deviation(run->team, g, &deviation);
@@ -135,7 +109,6 @@ static xpe_status measure_deviations(xpe_run *run, xpe_error *err)
     XPE_TRY(xpe_exchange_probe_sum(run, XPE_SUM_REAL, XPE_AT(probe_fix_r), run->modes, err));
     run->backend->mode_deviation(run->team, 0, &args);
     XPE_TRY(xpe_exchange_broadcast(run, XPE_AT(deviation), bytes, err));
-    st = xpe_state_wait(run, err);
 done:
     return st;
 }
@@ -144,9 +117,9 @@ xpe_status xpe_probe_step(xpe_run *run, xpe_error *err)
 {
     xpe_status st;
 
-    XPE_TRY(fit_copies(run, err));
+    fit_copies(run);
     XPE_TRY(average_copies(run, err));
-    XPE_TRY(xpe_modes_derive(run, err));
+    xpe_modes_derive(run);
     XPE_TRY(measure_deviations(run, err));
     run->pending = true;
 done:

@@ -2,6 +2,7 @@
 #include "problem.h"
 
 #include "backend/util.h"
+#include "math/numbers.h"
 
 #include <math.h>
 
@@ -27,9 +28,10 @@ static xpe_status check_modes(const xpe_problem_desc *d, xpe_error *err)
     int64_t frame = d->scan.n * d->scan.n;
     xpe_status st = XPE_OK;
 
-    if (d->probe_modes < 1)
+    if (d->probe_modes < 1 || d->probe_modes > XPE_MODES_MAX)
         return xpe_fail(err, XPE_INVALID, "/model/probe_modes",
-                        "%d probe modes; at least 1 is needed", d->probe_modes);
+                        "%d probe modes; a number from 1 to %d is needed", d->probe_modes,
+                        XPE_MODES_MAX);
     if (d->probe && d->probe_count != d->probe_modes)
         return xpe_fail(
             err, XPE_INVALID, "/model/probe_modes",

@@ -58,12 +58,12 @@ static xpe_status patch_weight(xpe_run *run, double *weight, xpe_error *err)
     xpe_status st;
 
     XPE_TRY(xpe_new(&modes, plane * (size_t)run->modes, sizeof *modes, err));
-    XPE_TRY(xpe_state_get_modes(run, modes, err));
+    XPE_TRY(xpe_state_get_modes(run, XPE_AT(d), modes, err));
     for (int k = 0; k < run->modes; k++)
         for (size_t i = 0; i < plane; i++) {
             xpe_c32 d = modes[(size_t)k * plane + i];
-            weight[i] +=
-                run->share[k] * (double)xpe_power(xpe_energy(d), run->stage.probe_weight_exponent);
+            weight[i] += run->numbers.mode[k].share *
+                         (double)xpe_power(xpe_energy(d), run->stage.probe_weight_exponent);
         }
 done:
     free(modes);

@@ -92,7 +92,8 @@ static xpe_status start_modes(xpe_run *run, xpe_error *err)
     for (int k = 0; k < run->modes; k++)
         xpe_checkerboard(modes + k * plane, run->n);
     XPE_TRY(xpe_state_send_modes(run, modes, err));
-    XPE_TRY(xpe_modes_derive(run, err));
+    xpe_modes_derive(run);
+    XPE_TRY(xpe_numbers_read(run, err));
 done:
     free(modes);
     return st;
@@ -107,7 +108,7 @@ static xpe_status start_object(xpe_run *run, xpe_error *err)
     xpe_status st = XPE_OK;
 
     for (int k = 0; k < run->modes; k++)
-        energy += run->mode[k].energy;
+        energy += run->numbers.mode[k].energy;
     if (!object) {
         XPE_TRY(xpe_new(&made, (size_t)(run->rows * run->cols), sizeof *made, err));
         XPE_TRY(xpe_start_object(run, energy, made, err));
@@ -116,7 +117,7 @@ static xpe_status start_object(xpe_run *run, xpe_error *err)
     for (int64_t i = 0; i < run->rows * run->cols; i++)
         most = fmax(most, (double)object[i].re * (double)object[i].re +
                               (double)object[i].im * (double)object[i].im);
-    run->bounds.v = run->bounds.image = sqrt(most);
+    run->numbers.v = run->numbers.image = sqrt(most);
     XPE_TRY(xpe_state_send_image(run, object, err));
 done:
     free(made);
@@ -142,6 +143,7 @@ static xpe_status start_copies(xpe_run *run, xpe_error *err)
     XPE_TRY(xpe_state_wait(run, err));
     if (!run->known)
         XPE_TRY(xpe_modes_fill(run, err));
+    XPE_TRY(xpe_numbers_send(run, err));
 done:
     free(counts);
     return st;
@@ -229,15 +231,10 @@ static bool is_scheduled(const xpe_run *run, int iteration)
     return false;
 }
 
-/* Keeps what an iteration that diverges falls back to.  The image has two places and needs no copy.
- */
-static void remember_modes(xpe_run *run)
+/* Are the modes of the iteration that went wrong written already? */
+static bool modes_written(xpe_bad bad)
 {
-    run->modes_before = run->modes;
-    if (run->known)
-        return; /* they stay as they are */
-    run->backend->copy(run->team, run->shards[0].d_before, 0, run->shards[0].d, 0,
-                       (size_t)(run->modes * run->n * run->n) * sizeof(xpe_c32));
+    return bad.what != XPE_BAD_OBJECT;
 }
 
 /* Back to the iteration before the one that diverged; an error here is a second one and replaces
@@ -251,14 +248,14 @@ static xpe_status fall_back(xpe_run *run, xpe_error *err)
     run->slot = run->shown;
     run->ended = true;
     run->sums_wait = false;
-    if (run->known)
+    if (run->known || !modes_written(run->numbers.bad))
         return xpe_state_wait(run, err);
     run->modes = run->modes_before;
     bytes = (size_t)(run->modes * run->n * run->n) * sizeof(xpe_c32);
     run->backend->copy(run->team, run->shards[0].d, 0, run->shards[0].d_before, 0, bytes);
-    XPE_TRY(xpe_state_wait(run, err));
     XPE_TRY(xpe_exchange_broadcast(run, XPE_AT(d), bytes, err));
-    XPE_TRY(xpe_modes_derive(run, err));
+    xpe_modes_derive(run);
+    XPE_TRY(xpe_state_wait(run, err));
 done:
     return st;
 }
@@ -274,6 +271,18 @@ static xpe_status begin_iteration(xpe_run *run, xpe_error *err)
         st = xpe_pmace_next(run, run->iteration, 0, err);
     run->primed = true;
     run->due = false;
+    return st;
+}
+
+/* Whether anything has gone wrong so far. */
+static xpe_status look(xpe_run *run, xpe_error *err)
+{
+    xpe_status st;
+
+    xpe_numbers_ask(run, &run->bad_read);
+    XPE_TRY(xpe_state_wait(run, err));
+    XPE_TRY(xpe_numbers_check(run, run->bad_read, err));
+done:
     return st;
 }
 
@@ -296,6 +305,8 @@ static xpe_status end_iteration(xpe_run *run, xpe_report *report, xpe_error *err
     if (flags & XPE_FIT_ERROR)
         XPE_TRY(xpe_pmace_data_error(run, run->lazy && !report->last && !run->due,
                                      &report->data_error, err));
+    else if (!run->lazy || report->mode_added) /* a mode more would be taken back */
+        XPE_TRY(look(run, err));
 done:
     return st;
 }
@@ -343,7 +354,8 @@ xpe_status xpe_run_step(xpe_run *run, xpe_report *report, xpe_error *err)
         st = xpe_refine_step(run, report, err);
         report->last = true;
     } else {
-        remember_modes(run);
+        run->modes_before = run->modes;
+        run->modes_kept = false;
         st = iterate(run, report, &slot, err);
         if (st == XPE_DIVERGED) {
             xpe_error second;
@@ -383,8 +395,8 @@ xpe_status xpe_run_object(xpe_run *run, xpe_c32 *object, xpe_error *err)
     if (!run->ended) { /* what went wrong need not have been noticed yet */
         xpe_numbers_ask(run, &run->bad_read);
         XPE_TRY(xpe_state_wait(run, err));
-        if (run->bad_read)
-            slot = xpe_slot_of(run, run->bad_read - 1);
+        if (run->bad_read.iteration)
+            slot = xpe_slot_of(run, run->bad_read.iteration - 1);
     }
     st = xpe_state_get_rows(run, XPE_AT(band_image[0]) + (size_t)slot * sizeof(xpe_buffer *), 0,
                             object, (size_t)run->cols * sizeof *object, err);
@@ -394,10 +406,19 @@ done:
 
 xpe_status xpe_run_probe(xpe_run *run, xpe_c32 *probe, xpe_error *err)
 {
-    xpe_status st = xpe_state_get_modes(run, probe, err);
+    size_t member = XPE_AT(d);
+    xpe_status st = XPE_OK;
 
-    for (int k = 0; st == XPE_OK && k < run->modes; k++)
+    if (!run->ended && !run->known) { /* as with the object */
+        xpe_numbers_ask(run, &run->bad_read);
+        XPE_TRY(xpe_state_wait(run, err));
+        if (run->bad_read.iteration && modes_written(run->bad_read))
+            member = XPE_AT(d_before);
+    }
+    XPE_TRY(xpe_state_get_modes(run, member, probe, err));
+    for (int k = 0; k < run->modes; k++)
         xpe_checkerboard(probe + k * run->n * run->n, run->n);
+done:
     return st;
 }
 
@@ -411,12 +432,13 @@ xpe_status xpe_run_coverage(xpe_run *run, float *coverage, xpe_error *err)
         return xpe_refine_coverage(run, coverage, err);
     memset(coverage, 0, (size_t)pixels * sizeof *coverage);
     XPE_TRY(xpe_pmace_coverage(run, err));
+    XPE_TRY(xpe_numbers_get(run, err));
     XPE_TRY(xpe_new(&plane, (size_t)pixels, sizeof *plane, err));
     for (int k = 0; k < run->modes; k++) {
         XPE_TRY(xpe_state_get_rows(run, XPE_AT(l_sum), (size_t)k, plane,
                                    (size_t)run->cols * sizeof *plane, err));
         for (int64_t i = 0; i < pixels; i++)
-            coverage[i] += (float)(run->share[k] * plane[i] / (1 + 1e-6));
+            coverage[i] += (float)(run->numbers.mode[k].share * plane[i] / (1 + 1e-6));
     }
 done:
     free(plane);

@@ -24,8 +24,7 @@ double xpe_fresnel_number(const xpe_run *run)
 xpe_status xpe_start_back(xpe_run *run, int modes, xpe_c64 *mean, xpe_error *err)
 {
     int64_t plane = run->n * run->n;
-    double bound =
-        modes ? run->bounds.frame_norm / (2 * sqrt(run->patch_eps)) : run->bounds.frame_norm;
+    double bound = modes ? run->frame_norm / (2 * sqrt(run->numbers.patch_eps)) : run->frame_norm;
     xpe_unit unit = xpe_unit_make(bound * 1.001, run->num_frames);
     int64_t *sum = NULL;
     xpe_status st;
@@ -34,7 +33,7 @@ xpe_status xpe_start_back(xpe_run *run, int modes, xpe_c64 *mean, xpe_error *err
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
         xpe_back_args args = {.modes = modes,
-                              .patch_eps = (float)run->patch_eps,
+                              .patch_eps = (float)run->numbers.patch_eps,
                               .cols = run->cols,
                               .first = s->first,
                               .y = s->y,
@@ -209,7 +208,7 @@ xpe_status xpe_start_object(xpe_run *run, double probe_energy, xpe_c32 *object, 
 {
     int64_t width = run->cols + 1, pixels = run->rows * run->cols;
     int64_t *votes = NULL, *hits = NULL;
-    double *image, largest = sqrt(run->bounds.frame_norm / sqrt(probe_energy)), middle;
+    double *image, largest = sqrt(run->frame_norm / sqrt(probe_energy)), middle;
     xpe_unit unit = xpe_unit_make(largest, run->num_frames);
     const int32_t *first = run->problem->first;
     xpe_status st;

@@ -80,6 +80,7 @@ static xpe_status make_common(xpe_run *run, int g, xpe_error *err)
         {XPE_AT(weight), k * plane * 4},
         {XPE_AT(mode_energy), k * run->n * 8},
         {XPE_AT(mode_max), k * run->n * 24},
+        {XPE_AT(numbers), sizeof(xpe_numbers)},
     };
     return make_buffers(run, g, wants, sizeof wants / sizeof *wants, err);
 }
@@ -106,18 +107,16 @@ static xpe_status make_pmace(xpe_run *run, int g, xpe_error *err)
         {XPE_AT(band_image[0]), band * 8},
         {XPE_AT(band_image[1]), band * 8},
         {XPE_AT(band_image[2]), run->lazy * band * 8},
-        {XPE_AT(maxima), run->lazy * (int64_t)run->plan->count * 24},
-        {XPE_AT(unit), run->lazy * k * (int64_t)sizeof(xpe_unit)},
-        {XPE_AT(bad), run->lazy * 8},
-        {XPE_AT(row_energy), s->band_rows * 8},
+        {XPE_AT(maxima), (int64_t)run->plan->count * 24},
+        {XPE_AT(row_energy), run->rows * 8},
         {XPE_AT(row_max), s->band_rows * 16},
-        {XPE_AT(cover_energy), k * s->band_rows * 8},
+        {XPE_AT(cover_energy), k * run->rows * 8},
         {XPE_AT(u), blind * k * plane * 8},
         {XPE_AT(deviation), blind * k * plane * 4},
         {XPE_AT(probe_fix_r), owner * blind * k * plane * 16},
         {XPE_AT(probe_fix_s), owner * blind * k * plane * 16},
         {XPE_AT(u_max), owner * blind * k * run->n * 8},
-        {XPE_AT(d_before), owner * k * plane * 8},
+        {XPE_AT(d_before), owner * blind * k * plane * 8},
     };
     return make_buffers(run, g, wants, sizeof wants / sizeof *wants, err);
 }
@@ -212,7 +211,7 @@ static xpe_status read_amplitudes(xpe_run *run, xpe_error *err)
     for (int64_t j = 0; j < run->num_frames; j++) {
         run->total_energy += run->norms[j];
         run->norms[j] = sqrt(run->norms[j]);
-        run->bounds.frame_norm = fmax(run->bounds.frame_norm, run->norms[j]);
+        run->frame_norm = fmax(run->frame_norm, run->norms[j]);
         hidden += masked[j];
     }
     run->masked = hidden > 0;
@@ -270,10 +269,9 @@ static xpe_status count_work(xpe_run *run, const xpe_device_list *devices,
     xpe_status st;
 
     XPE_TRY(xpe_new(&work, (size_t)devices->count, sizeof *work, err));
-    for (int g = 0; run->lazy && g < devices->count; g++) { /* a third image, and what decides */
+    for (int g = 0; run->lazy && g < devices->count; g++) { /* a third image */
         xpe_plan_shard *s = &run->plan->shards[g];
-        s->bytes += (s->band_stop - s->band_first) * run->cols * 8 + devices->count * 24 +
-                    run->modes_max * (int64_t)sizeof(xpe_unit) + 8;
+        s->bytes += (s->band_stop - s->band_first) * run->cols * 8;
     }
     for (int g = 0; g < devices->count; g++)
         XPE_TRY(run->backend->work_bytes(
@@ -311,11 +309,10 @@ done:
 xpe_status xpe_state_create(xpe_run *run, const xpe_device_list *devices, xpe_error *err)
 {
     xpe_status st;
-    int64_t before = 0,
-            longest = xpe_max64(run->num_frames, xpe_max64(run->rows, run->n * run->modes_max));
+    int64_t before = 0, longest = xpe_max64(run->num_frames, run->rows);
 
     XPE_TRY(xpe_backend_find(&run->backend, devices, err));
-    run->lazy = run->known && run->stage.algorithm == XPE_PMACE && run->backend->decide;
+    run->lazy = run->stage.algorithm == XPE_PMACE && run->backend->order;
     XPE_TRY(xpe_plan_build(&run->plan, run->problem->first, run->num_frames, run->n,
                            &run->problem->grid, run->modes_max, run->known, devices->count, err));
     XPE_TRY(xpe_new(&run->shards, (size_t)run->plan->count, sizeof *run->shards, err));
@@ -323,20 +320,9 @@ xpe_status xpe_state_create(xpe_run *run, const xpe_device_list *devices, xpe_er
     XPE_TRY(admit(run, devices, err));
     for (int g = 0; run->backend->set_chunk && g < devices->count; g++)
         run->backend->set_chunk(run->team, g, run->shards[g].chunk);
-    XPE_TRY(xpe_new(&run->mode, (size_t)run->modes_max, sizeof *run->mode, err));
-    XPE_TRY(xpe_new(&run->share, (size_t)run->modes_max * 5, sizeof *run->share, err));
-    run->d_eps = run->share + run->modes_max;
-    run->cover_eps = run->share + 2 * run->modes_max;
-    run->weight_max = run->share + 3 * run->modes_max;
-    run->reach = run->share + 4 * run->modes_max;
-    XPE_TRY(xpe_new(&run->unit_a, (size_t)run->modes_max * 3, sizeof *run->unit_a, err));
-    run->unit_b = run->unit_a + run->modes_max;
-    run->unit_real = run->unit_a + 2 * run->modes_max;
     XPE_TRY(xpe_new(&run->norms, (size_t)run->num_frames, sizeof *run->norms, err));
     XPE_TRY(xpe_new(&run->frame_values, (size_t)run->num_frames, sizeof *run->frame_values, err));
-    XPE_TRY(xpe_new(&run->host_rows,
-                    (size_t)longest * (size_t)(run->modes_max > 3 ? run->modes_max + 1 : 4),
-                    sizeof *run->host_rows, err));
+    XPE_TRY(xpe_new(&run->host_rows, (size_t)longest, sizeof *run->host_rows, err));
     for (int g = 0; g < run->plan->count; g++) {
         place_shard(run, g, before);
         before += run->shards[g].frames;
@@ -386,8 +372,7 @@ void xpe_state_destroy(xpe_run *run)
             s->band_image[1],
             s->band_image[2],
             s->maxima,
-            s->unit,
-            s->bad,
+            s->numbers,
             s->d,
             s->probe,
             s->divider,
@@ -410,9 +395,6 @@ void xpe_state_destroy(xpe_run *run)
     if (run->team)
         run->backend->close(run->team);
     xpe_plan_destroy(run->plan);
-    free(run->mode);
-    free(run->share);
-    free(run->unit_a);
     free(run->norms);
     free(run->frame_values);
     free(run->host_rows);
@@ -428,9 +410,9 @@ xpe_status xpe_state_send_modes(xpe_run *run, const xpe_c32 *modes, xpe_error *e
     return xpe_state_wait(run, err);
 }
 
-xpe_status xpe_state_get_modes(xpe_run *run, xpe_c32 *modes, xpe_error *err)
+xpe_status xpe_state_get_modes(xpe_run *run, size_t member, xpe_c32 *modes, xpe_error *err)
 {
-    run->backend->download(run->team, modes, run->shards[0].d, 0,
+    run->backend->download(run->team, modes, xpe_shard_buffer(&run->shards[0], member), 0,
                            (size_t)(run->modes * run->n * run->n) * sizeof *modes);
     return xpe_state_wait(run, err);
 }
@@ -483,7 +465,8 @@ done:
     return st;
 }
 
-void xpe_state_ask_rows(xpe_run *run, size_t member, size_t plane, void *out, size_t size)
+xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t plane, void *out, size_t size,
+                              xpe_error *err)
 {
     for (int g = 0; g < run->plan->count; g++) {
         const xpe_shard *s = &run->shards[g];
@@ -491,44 +474,5 @@ void xpe_state_ask_rows(xpe_run *run, size_t member, size_t plane, void *out, si
         run->backend->download(run->team, (char *)out + (size_t)s->band_first * size,
                                xpe_shard_buffer(s, member), plane * bytes, bytes);
     }
-}
-
-xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t plane, void *out, size_t size,
-                              xpe_error *err)
-{
-    xpe_state_ask_rows(run, member, plane, out, size);
     return xpe_state_wait(run, err);
-}
-
-void xpe_state_ask_max(xpe_run *run, size_t member, int modes, double *at)
-{
-    float *values = (float *)(void *)at;
-
-    for (int g = 0; g < run->plan->count; g++) {
-        int64_t count = run->shards[g].frames * modes;
-        run->backend->download(run->team, values, xpe_shard_buffer(&run->shards[g], member), 0,
-                               (size_t)count * sizeof *values);
-        values += count;
-    }
-}
-
-double xpe_state_take_max(const xpe_run *run, int modes, const double *at)
-{
-    const float *values = (const float *)(const void *)at;
-    double most = 0;
-
-    for (int64_t i = 0; i < run->num_frames * modes; i++)
-        most = xpe_larger(most, (double)values[i]);
-    return most;
-}
-
-xpe_status xpe_state_get_max(xpe_run *run, size_t member, int modes, double *out, xpe_error *err)
-{
-    xpe_status st;
-
-    xpe_state_ask_max(run, member, modes, run->host_rows);
-    XPE_TRY(xpe_state_wait(run, err));
-    *out = xpe_state_take_max(run, modes, run->host_rows);
-done:
-    return st;
 }

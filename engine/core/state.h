@@ -28,27 +28,15 @@ typedef struct xpe_shard {
     xpe_buffer *image, *z;
     xpe_sums *sums, *probe_sums;
     /* band */
-    xpe_buffer *fix, *v_sum, *l_sum, *count, *band_z, *row_energy, *row_max, *cover_energy;
+    xpe_buffer *fix, *v_sum, *l_sum, *count, *band_z, *row_max;
     xpe_buffer *band_image[3]; /* of the last iterations, see run->slot; two where lazy is false */
-    xpe_buffer *maxima, *unit, *bad; /* of numbers.c; where lazy is true */
+    /* of numbers.c, the same on every device: whole columns of rows, maxima of each device */
+    xpe_buffer *numbers, *row_energy, *cover_energy, *maxima;
     /* modes, the same on every device */
     xpe_buffer *d, *probe, *divider, *weight, *u, *deviation, *mode_energy, *mode_max;
     /* modes, on the owner only (device 0) */
     xpe_buffer *probe_fix_r, *probe_fix_s, *u_max, *d_before;
 } xpe_shard;
-
-/* Largest values that every device agrees on; they bound the sums of a pass. */
-typedef struct xpe_bounds {
-    double frame_norm;  /* max_j ||y_j|| */
-    double v, z, image; /* of the patches as stored, of z, of x-bar */
-    double s, u;        /* of the copies as stored, of u */
-} xpe_bounds;
-
-typedef struct xpe_mode_numbers {
-    double energy, share, d_eps, cover_eps;
-    double d_max, weight_max,
-        reach; /* max |d|, |d|^kappa, |d|^kappa sum w_m |d_m| / (|d_m|^2 + eps_m) */
-} xpe_mode_numbers;
 
 struct xpe_run {
     const xpe_problem *problem;
@@ -61,26 +49,20 @@ struct xpe_run {
     int64_t n, num_frames, rows, cols;
     bool known, masked;
 
-    bool lazy;         /* numbers stay on the devices, see numbers.c */
-    int slot;          /* which band_image holds x-bar of the last average */
-    int shown;         /* which one that of the last finished iteration */
-    bool ahead;        /* the next iteration's average is enqueued already */
-    bool decided;      /* units of the next trip are on the devices */
-    bool trip_decided; /* those of the last trip were */
-    int64_t bad_read;  /* where xpe_numbers_ask puts its answer */
-    bool bounds_old;   /* `bounds` and patch_eps are not those of the last trip and average */
-    int trip_flags;    /* of the last trip: which sums wait to be averaged */
-    int modes_before;  /* before this iteration, with d_before: what a diverged run falls back to */
+    bool lazy;           /* the host reads nothing but lines, see numbers.c */
+    int slot;            /* which band_image holds x-bar of the last average */
+    int shown;           /* which one that of the last finished iteration */
+    bool ahead;          /* the next iteration's average is enqueued already */
+    xpe_numbers numbers; /* as the host read or set them last; the devices' go on */
+    xpe_bad bad_read;    /* where xpe_numbers_ask puts its answer */
+    int trip_flags;      /* of the last trip: which sums wait to be averaged */
     int modes, modes_max;
-    xpe_mode_numbers *mode;                /* [modes_max] */
-    double *share, *d_eps, *cover_eps;     /* [modes_max], as the operations take them */
-    double *weight_max, *reach;            /* the same */
-    xpe_unit *unit_a, *unit_b, *unit_real; /* [modes_max] */
-    double *norms;                         /* [J] ||y_j||, original order */
-    double total_energy;                   /* sum_j ||y_j||^2 */
-    double patch_eps;
-    int64_t count_max; /* most patches over a pixel */
-    xpe_bounds bounds;
+    int modes_before; /* before this iteration, with d_before: what a diverged run falls back to */
+    bool modes_kept;  /* d_before holds them already, because a mode was added */
+    double *norms;    /* [J] ||y_j||, original order */
+    double total_energy;  /* sum_j ||y_j||^2 */
+    double frame_norm;    /* max_j ||y_j|| */
+    int64_t count_max;    /* most patches over a pixel */
     double *frame_values; /* [J], original order */
     double *host_rows;    /* scratch for the longest per-row or per-frame array that is read */
 
@@ -114,7 +96,9 @@ bool xpe_state_next_batch_of(const xpe_run *run, const xpe_shard *shard, int64_t
                              xpe_batch *batch);
 /* Sends modes [modes][n][n] (times the checkerboard) to every device. */
 XPE_MUST_CHECK xpe_status xpe_state_send_modes(xpe_run *run, const xpe_c32 *modes, xpe_error *err);
-XPE_MUST_CHECK xpe_status xpe_state_get_modes(xpe_run *run, xpe_c32 *modes, xpe_error *err);
+/* `member`: d, or what is kept of it. */
+XPE_MUST_CHECK xpe_status xpe_state_get_modes(xpe_run *run, size_t member, xpe_c32 *modes,
+                                              xpe_error *err);
 /* Sends an image [rows][cols] to bands and windows. */
 XPE_MUST_CHECK xpe_status xpe_state_send_image(xpe_run *run, const xpe_c32 *image, xpe_error *err);
 /* Reads a per-frame array (in block order on the devices) into original order; size <= 8 bytes a
@@ -127,14 +111,6 @@ void xpe_state_take_frames(const xpe_run *run, void *out, size_t size);
 /* Reads a per-row array of the bands into one array [rows]; size bytes a row. */
 XPE_MUST_CHECK xpe_status xpe_state_get_rows(xpe_run *run, size_t member, size_t plane, void *out,
                                              size_t size, xpe_error *err);
-/* Without the wait. */
-void xpe_state_ask_rows(xpe_run *run, size_t member, size_t plane, void *out, size_t size);
-/* Largest of a per-frame float array over all devices and `modes` planes of it; uses host_rows. */
-/* The same in two parts, by way of `at`, which has room for a double a frame and two modes. */
-void xpe_state_ask_max(xpe_run *run, size_t member, int modes, double *at);
-double xpe_state_take_max(const xpe_run *run, int modes, const double *at);
-XPE_MUST_CHECK xpe_status xpe_state_get_max(xpe_run *run, size_t member, int modes, double *out,
-                                            xpe_error *err);
 void xpe_checkerboard(xpe_c32 *field, int64_t n); /* in place; its own inverse */
 
 /* A buffer of a shard, named by its member: XPE_AT(image). */
@@ -163,6 +139,10 @@ XPE_MUST_CHECK xpe_status xpe_exchange_probe_sum(xpe_run *run, xpe_sum_array arr
                                                  int modes, xpe_error *err);
 XPE_MUST_CHECK xpe_status xpe_exchange_broadcast(xpe_run *run, size_t member, size_t bytes,
                                                  xpe_error *err);
+/* The bands' rows of a column that every device has whole (`member`, bytes a row), and, where they
+ * are asked for, the maxima of each device: from everyone to everyone. */
+XPE_MUST_CHECK xpe_status xpe_exchange_numbers(xpe_run *run, bool maxima, size_t member,
+                                               size_t row_bytes, xpe_error *err);
 
 /* start.c */
 XPE_MUST_CHECK xpe_status xpe_start_modes(xpe_run *run, xpe_c32 *modes, int *count,
@@ -178,16 +158,21 @@ double xpe_fresnel_number(const xpe_run *run); /* q = lambda z / dx^2; 0 = none 
 XPE_MUST_CHECK xpe_status xpe_start_back(xpe_run *run, int modes, xpe_c64 *mean, xpe_error *err);
 
 /* numbers.c */
-/* Units for a trip with these flags; from the host's bounds or on the devices. */
-XPE_MUST_CHECK xpe_status xpe_numbers_choose(xpe_run *run, int flags, xpe_error *err);
-/* After an average: what the next trip needs to know. */
-XPE_MUST_CHECK xpe_status xpe_numbers_average(xpe_run *run, int iteration, xpe_error *err);
-/* Brings the host's bounds and patch_eps up to date. */
+xpe_numbers_model xpe_numbers_model_of(const xpe_run *run);
+/* After an average, on all devices. */
+XPE_MUST_CHECK xpe_status xpe_numbers_after_average(xpe_run *run, int iteration, xpe_error *err);
+/* The other steps, on all devices, from what they have already. */
+void xpe_numbers_update(xpe_run *run, xpe_numbers_step step, int iteration);
+/* Brings run->numbers up to date. */
+XPE_MUST_CHECK xpe_status xpe_numbers_get(xpe_run *run, xpe_error *err);
+/* The same, and ends the stage where something is bad. */
 XPE_MUST_CHECK xpe_status xpe_numbers_read(xpe_run *run, xpe_error *err);
-/* For what is asked for and comes with the next wait: the iteration that went wrong, or 0. */
-void xpe_numbers_ask(xpe_run *run, int64_t *bad);
-/* The first iteration that went wrong ends the stage: back to the one before it. */
-XPE_MUST_CHECK xpe_status xpe_numbers_check(xpe_run *run, int64_t bad, xpe_error *err);
+/* Computes units and sends run->numbers to all devices. */
+XPE_MUST_CHECK xpe_status xpe_numbers_send(xpe_run *run, xpe_error *err);
+/* For what is asked for and comes with the next wait: what went wrong first, if anything did. */
+void xpe_numbers_ask(xpe_run *run, xpe_bad *bad);
+/* What went wrong ends the stage: back to the iteration before it. */
+XPE_MUST_CHECK xpe_status xpe_numbers_check(xpe_run *run, xpe_bad bad, xpe_error *err);
 int xpe_slot_of(const xpe_run *run, int64_t iteration); /* one of the last two finished ones */
 
 /* pmace.c */
@@ -203,10 +188,9 @@ XPE_MUST_CHECK xpe_status xpe_pmace_data_error(xpe_run *run, bool ahead, double 
 XPE_MUST_CHECK xpe_status xpe_pmace_coverage(xpe_run *run, xpe_error *err);
 
 /* modes.c */
-XPE_MUST_CHECK xpe_status xpe_modes_derive(xpe_run *run,
-                                           xpe_error *err); /* after the modes changed */
-XPE_MUST_CHECK xpe_status xpe_modes_fill(xpe_run *run,
-                                         xpe_error *err); /* every copy becomes its mode */
+void xpe_modes_derive(xpe_run *run); /* after the modes changed, on all devices */
+/* Every copy becomes its mode; run->numbers are to be sent. */
+XPE_MUST_CHECK xpe_status xpe_modes_fill(xpe_run *run, xpe_error *err);
 XPE_MUST_CHECK xpe_status xpe_modes_add(xpe_run *run, bool *added, xpe_error *err);
 /* probe_step.c: steps 4, 5 and the deviations of 6 */
 XPE_MUST_CHECK xpe_status xpe_probe_step(xpe_run *run, xpe_error *err);

@@ -74,14 +74,17 @@ static int32_t finish_row(const xpe_team *team, xpe_scratch *s, const xpe_fit_ar
     if (a->flags & XPE_FIT_SUM_V)
         for (int k = 0; k < a->modes; k++)
             team->loops->sum_weighted(sum_at(a->sums, lane, lane->b, 2, k, row, col),
-                                      weight + (k * n + patch_row) * n, v, a->unit_v[k], n);
+                                      weight + (k * n + patch_row) * n, v,
+                                      xpe_numbers_of(a->numbers)[k].unit_v, n);
     most = team->loops->relax(w, v, t, a->one_minus_alpha, a->two_rho, n);
     for (int k = 0; k < a->modes; k++) {
         team->loops->sum_weighted(sum_at(a->sums, lane, lane->a, 2, k, row, col),
-                                  weight + (k * n + patch_row) * n, w, a->unit_w[k], n);
+                                  weight + (k * n + patch_row) * n, w,
+                                  xpe_numbers_of(a->numbers)[k].unit_w, n);
         if (a->flags & XPE_FIT_SUM_L)
             team->loops->sum_real(sum_at(a->sums, lane, lane->real, 1, k, row, col),
-                                  weight + (k * n + patch_row) * n, a->unit_l[k], n);
+                                  weight + (k * n + patch_row) * n,
+                                  xpe_numbers_of(a->numbers)[k].unit_l, n);
     }
     return most;
 }
@@ -140,15 +143,16 @@ static void fit_frame(const xpe_team *team, xpe_scratch *s, const xpe_fit_args *
             for (int k = 0; (a->flags & XPE_FIT_SUM_V) && k < a->modes; k++)
                 team->loops->sum_weighted(
                     sum_at(a->sums, lane, lane->a, 2, k, first[0] + r, first[1]),
-                    (const float *)xpe_data(a->weight) + (k * n + r) * n, v + r * n, a->unit_v[k],
-                    n);
+                    (const float *)xpe_data(a->weight) + (k * n + r) * n, v + r * n,
+                    xpe_numbers_of(a->numbers)[k].unit_v, n);
         }
     } else if (a->flags & XPE_FIT_SUM_L) {
         for (int k = 0; k < a->modes; k++)
             for (int64_t r = 0; r < n; r++)
                 team->loops->sum_real(
                     sum_at(a->sums, lane, xpe_lane_real(lane), 1, k, first[0] + r, first[1]),
-                    (const float *)xpe_data(a->weight) + (k * n + r) * n, a->unit_l[k], n);
+                    (const float *)xpe_data(a->weight) + (k * n + r) * n,
+                    xpe_numbers_of(a->numbers)[k].unit_l, n);
     }
 }
 

@@ -105,29 +105,34 @@ static void average_part(xpe_team *team, int device, const xpe_op *op, int part,
     const double *l = xpe_data(a->l);
     double *v = xpe_data(a->v);
     xpe_c32 *z = xpe_data(a->z), *image = xpe_data(a->image);
+    const xpe_numbers *numbers = xpe_data(a->numbers);
+    const xpe_mode_numbers *mode = numbers->mode;
 
     (void)team;
     (void)device;
     (void)scratch;
+    if (numbers->bad.iteration)
+        return;
     for (int64_t r = a->rows * part / parts; r < a->rows * (part + 1) / parts; r++) {
         double energy = 0, z_max = 0, x_max = 0;
         for (int64_t i = r * a->cols; i < (r + 1) * a->cols; i++) {
             double re = 0, im = 0, x;
             for (int k = 0; k < a->modes; k++) {
                 int64_t at = k * plane + i;
-                double q = xpe_cover_factor(l[at], a->share[k], a->eps[k]);
-                re += xpe_average_z(xpe_unfix(w[2 * at], a->unit_w[k].unit), v[2 * at], q);
-                im += xpe_average_z(xpe_unfix(w[2 * at + 1], a->unit_w[k].unit), v[2 * at + 1], q);
+                double q = xpe_cover_factor(l[at], mode[k].share, mode[k].cover_eps);
+                re += xpe_average_z(xpe_unfix(w[2 * at], mode[k].unit_w.unit), v[2 * at], q);
+                im +=
+                    xpe_average_z(xpe_unfix(w[2 * at + 1], mode[k].unit_w.unit), v[2 * at + 1], q);
             }
             z[i] = (xpe_c32){(float)re, (float)im}; /* what the patches will really receive */
             re = im = 0;
             for (int k = 0; k < a->modes; k++) {
                 int64_t at = k * plane + i;
-                double q = xpe_cover_factor(l[at], a->share[k], a->eps[k]);
-                v[2 * at] = xpe_average_v(v[2 * at], xpe_unfix(w[2 * at], a->unit_w[k].unit),
+                double q = xpe_cover_factor(l[at], mode[k].share, mode[k].cover_eps);
+                v[2 * at] = xpe_average_v(v[2 * at], xpe_unfix(w[2 * at], mode[k].unit_w.unit),
                                           (double)z[i].re, l[at], a->two_rho);
                 v[2 * at + 1] =
-                    xpe_average_v(v[2 * at + 1], xpe_unfix(w[2 * at + 1], a->unit_w[k].unit),
+                    xpe_average_v(v[2 * at + 1], xpe_unfix(w[2 * at + 1], mode[k].unit_w.unit),
                                   (double)z[i].im, l[at], a->two_rho);
                 re += v[2 * at] * q;
                 im += v[2 * at + 1] * q;
@@ -138,7 +143,7 @@ static void average_part(xpe_team *team, int device, const xpe_op *op, int part,
             x_max = count[i] ? xpe_larger(x, x_max) : x_max;
             z_max = count[i] ? xpe_larger(xpe_energy_double(z[i]), z_max) : z_max;
         }
-        ((double *)xpe_data(a->row_energy))[r] = energy;
+        ((double *)xpe_data(a->row_energy))[a->row + r] = energy;
         ((double *)xpe_data(a->row_max))[2 * r] = z_max;
         ((double *)xpe_data(a->row_max))[2 * r + 1] = x_max;
     }
@@ -158,6 +163,7 @@ static void unfix_part(xpe_team *team, int device, const xpe_op *op, int part, i
     int64_t width = a->cols * a->components;
     const int64_t *sum = xpe_data(a->sum);
     double *out = xpe_data(a->out);
+    const xpe_mode_numbers *mode = xpe_numbers_of(a->numbers);
 
     (void)team;
     (void)device;
@@ -165,15 +171,16 @@ static void unfix_part(xpe_team *team, int device, const xpe_op *op, int part, i
     for (int64_t r = a->rows * part / parts; r < a->rows * (part + 1) / parts; r++)
         for (int k = 0; k < a->modes; k++) {
             int64_t at = (k * a->rows + r) * width;
-            double energy = 0;
+            double energy = 0,
+                   unit = a->components == 1 ? mode[k].unit_l.unit : mode[k].unit_v.unit;
             for (int64_t i = at; i < at + width; i++) {
                 double cover;
-                out[i] = xpe_unfix(sum[i], a->unit[k].unit);
+                out[i] = xpe_unfix(sum[i], unit);
                 cover = out[i] * XPE_COVERAGE_SCALE;
                 energy += cover * cover;
             }
             if (a->row_energy)
-                ((double *)xpe_data(a->row_energy))[k * a->rows + r] = energy;
+                ((double *)xpe_data(a->row_energy))[(a->row + r) * a->modes + k] = energy;
         }
 }
 

@@ -20,15 +20,21 @@ static void mode_average_part(xpe_team *team, int device, const xpe_op *op, int 
     int64_t n = team->n;
     const int64_t *r_sum = xpe_data(a->r), *s_sum = xpe_data(a->s);
     float *u = xpe_data(a->u), *d = xpe_data(a->d); /* re, im apart: both are treated alike */
+    float *before = xpe_data(a->before);
+    const xpe_numbers *numbers = xpe_data(a->numbers);
 
     (void)device;
     (void)scratch;
+    if (numbers->bad.iteration)
+        return;
     for (ROWS(a->modes * n, part, parts)) {
-        int k = (int)(r / n);
+        const xpe_mode_numbers *mode = numbers->mode + r / n;
         double most = 0;
         for (int64_t i = 2 * r * n; i < 2 * (r + 1) * n; i++) {
-            double fit = xpe_unfix(r_sum[i], a->unit_r[k].unit),
-                   copy = xpe_unfix(s_sum[i], a->unit_s[k].unit);
+            double fit = xpe_unfix(r_sum[i], mode->unit_r.unit),
+                   copy = xpe_unfix(s_sum[i], mode->unit_s.unit);
+            if (before)
+                before[i] = d[i];
             u[i] = xpe_mode_u(fit, copy, a->num_frames);
             d[i] = xpe_mode_d(fit, copy, (double)u[i], a->num_frames, a->two_rho);
         }
@@ -45,12 +51,14 @@ static void mode_deviation_part(xpe_team *team, int device, const xpe_op *op, in
     int64_t n = team->n;
     const int64_t *sum = xpe_data(a->sum);
     float *out = xpe_data(a->deviation);
+    const xpe_mode_numbers *mode = xpe_numbers_of(a->numbers);
 
     (void)device;
     (void)scratch;
     for (ROWS(a->modes * n, part, parts))
         for (int64_t i = r * n; i < (r + 1) * n; i++)
-            out[i] = xpe_mode_deviation(xpe_unfix(sum[i], a->unit[r / n].unit), a->num_frames);
+            out[i] =
+                xpe_mode_deviation(xpe_unfix(sum[i], mode[r / n].unit_dev.unit), a->num_frames);
 }
 
 static void mode_energy_part(xpe_team *team, int device, const xpe_op *op, int part, int parts,
@@ -79,6 +87,7 @@ static void mode_derive_part(xpe_team *team, int device, const xpe_op *op, int p
     xpe_c32 *probe = xpe_data(a->probe), *divider = xpe_data(a->divider);
     float *weight = xpe_data(a->weight);
     double *row_max = xpe_data(a->row_max);
+    const xpe_mode_numbers *mode = xpe_numbers_of(a->numbers);
 
     (void)device;
     (void)scratch;
@@ -92,10 +101,10 @@ static void mode_derive_part(xpe_team *team, int device, const xpe_op *op, int p
                 int64_t at = k * n * n + i;
                 float energy = xpe_energy(d[at]);
                 probe[at] = xpe_scale(d[at], 1.0f / (float)n);
-                divider[at] = xpe_scale(xpe_divider(d[at], (float)a->eps[k]),
-                                        (float)(a->alpha * a->share[k] / (double)n));
+                divider[at] = xpe_scale(xpe_divider(d[at], (float)mode[k].d_eps),
+                                        (float)(a->alpha * mode[k].share / (double)n));
                 weight[at] = xpe_power(energy, a->kappa);
-                reach += xpe_reach(energy, a->share[k], a->eps[k]);
+                reach += xpe_reach(energy, mode[k].share, mode[k].d_eps);
             }
             for (int k = 0; k < a->modes; k++) {
                 int64_t at = k * n * n + i;

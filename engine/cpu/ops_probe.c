@@ -71,6 +71,8 @@ static void store_copy(const xpe_team *team, xpe_scratch *s, const xpe_probe_arg
     int64_t n = team->n;
     xpe_c32 *copy = copy_of(team, &a->copy, a->batch.block, mode, i);
     xpe_c32 *t = s->rows[1], *fit = s->rows[2];
+    const xpe_numbers *numbers = xpe_data(a->numbers);
+    float patch_eps = (float)numbers->patch_eps;
     int32_t most = 0;
 
     for (int64_t row = 0; row < n; row += XPE_GROUP) {
@@ -79,10 +81,10 @@ static void store_copy(const xpe_team *team, xpe_scratch *s, const xpe_probe_arg
             int64_t at = (row + r) * n, sum = 2 * (mode * n * n + at);
             int32_t bits;
             team->loops->divide(t, s->rows[0] + r * team->stride, patch + (row + r) * a->cols,
-                                a->patch_eps, a->alpha / (float)n, n);
-            team->loops->sum_plain(lane->b + sum, copy + at, a->unit_s[mode], n);
+                                patch_eps, a->alpha / (float)n, n);
+            team->loops->sum_plain(lane->b + sum, copy + at, numbers->mode[mode].unit_s, n);
             bits = team->loops->relax(fit, copy + at, t, a->one_minus_alpha, a->two_rho, n);
-            team->loops->sum_plain(lane->a + sum, fit, a->unit_r[mode], n);
+            team->loops->sum_plain(lane->a + sum, fit, numbers->mode[mode].unit_r, n);
             most = bits > most ? bits : most;
         }
     }
@@ -133,7 +135,8 @@ static void deviation_part(xpe_team *team, int device, const xpe_op *op, int par
                                        copy_of(team, &a->copy, a->batch.block, k, i),
                                        (const xpe_c32 *)xpe_data(a->copy.u) + k * plane,
                                        (const xpe_c32 *)xpe_data(a->copy.d) + k * plane,
-                                       a->copy.two_rho, a->unit[k], plane);
+                                       a->copy.two_rho, xpe_numbers_of(a->numbers)[k].unit_dev,
+                                       plane);
     xpe_cpu_moved(team, a->modes * (24 + 16) * share.count * plane);
 }
 

@@ -70,6 +70,8 @@ typedef struct xpe_op {
         xpe_back_args back;
         xpe_search_args search;
         xpe_average_args average;
+        xpe_maxima_args maxima;
+        xpe_numbers_args numbers;
         xpe_unfix_args unfix;
         xpe_mode_average_args mode_average;
         xpe_mode_deviation_args mode_deviation;
@@ -113,7 +115,12 @@ struct xpe_team {
 
 static inline void *xpe_data(const xpe_buffer *buffer)
 {
-    return buffer->data;
+    return buffer ? buffer->data : NULL;
+}
+
+static inline const xpe_mode_numbers *xpe_numbers_of(const xpe_buffer *numbers)
+{
+    return ((const xpe_numbers *)numbers->data)->mode;
 }
 
 void *xpe_cpu_alloc(xpe_team *team,
@@ -140,6 +147,8 @@ void xpe_cpu_back(xpe_team *team, int device, const xpe_back_args *args);
 void xpe_cpu_search(xpe_team *team, int device, const xpe_search_args *args);
 void xpe_cpu_average(xpe_team *team, int device, const xpe_average_args *args);
 void xpe_cpu_unfix(xpe_team *team, int device, const xpe_unfix_args *args);
+void xpe_cpu_maxima(xpe_team *team, int device, const xpe_maxima_args *args);
+void xpe_cpu_numbers(xpe_team *team, int device, const xpe_numbers_args *args);
 void xpe_cpu_mode_average(xpe_team *team, int device, const xpe_mode_average_args *args);
 void xpe_cpu_mode_deviation(xpe_team *team, int device, const xpe_mode_deviation_args *args);
 void xpe_cpu_mode_energy(xpe_team *team, int device, const xpe_mode_energy_args *args);

@@ -41,12 +41,6 @@ static inline k_place xpe_place(const xpe_buffer *first, int64_t cols)
     return (k_place){xpe_data(first), cols};
 }
 
-static inline void xpe_units(k_unit *out, const xpe_unit *units, int modes)
-{
-    for (int k = 0; units && k < modes; k++)
-        out[k] = (k_unit){units[k].magic, units[k].bias};
-}
-
 /* Zeroes the numbers of a batch's frames, [block] floats, before its first chunk. */
 static inline bool xpe_clear(xpe_team *team, int device, float *values, xpe_batch batch,
                              const k_chunk *chunk)

@@ -505,9 +505,6 @@ xpe_status xpe_cuda_open(xpe_team **out, const xpe_device_list *devices, int64_t
     xpe_status st;
 
     *out = NULL;
-    if (modes > XPE_MODES_MAX)
-        return xpe_fail(err, XPE_INVALID, "/recon/probe_modes",
-                        "probe_modes is %d; a GPU takes at most %d", modes, XPE_MODES_MAX);
     XPE_TRY(xpe_new(&team, 1, sizeof *team, err));
     team->n = n;
     team->modes = modes;

@@ -45,7 +45,7 @@ XPE_KERNEL(k_load, k_load_args)
                         xpe_mul(p.probe[k * plane + i], v);
                 for (int k = 0; p.sum_v && k < p.chunk.modes; k++)
                     xpe_add_pixel(p.sum_v, k * p.window + xpe_place_of(p.place, f, p.chunk.n, i),
-                                  p.weight[k * plane + i], v, p.unit_v[k]);
+                                  p.weight[k * plane + i], v, &p.numbers->mode[k].unit_v);
             }
         }
     }
@@ -120,9 +120,8 @@ XPE_KERNEL(k_cover, k_cover_args)
             {
                 int64_t at = xpe_place_of(p.place, f, p.chunk.n, i);
                 for (int k = 0; k < p.chunk.modes; k++)
-                    XPE_ADD64(
-                        p.sum_l + k * p.window + at,
-                        xpe_fix(p.weight[k * plane + i], p.unit_l[k].magic, p.unit_l[k].bias));
+                    XPE_ADD64(p.sum_l + k * p.window + at,
+                              xpe_fixed(p.weight[k * plane + i], &p.numbers->mode[k].unit_l));
             }
         }
     }

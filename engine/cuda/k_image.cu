@@ -5,11 +5,6 @@
 #include "math/average.h"
 #include "math/order.h"
 
-XPE_DEVICE double unit_of(const k_average_args *p, int k)
-{
-    return p->unit_there ? p->unit_there[k].unit : p->unit_w[k];
-}
-
 XPE_KERNEL(k_average, k_average_args)
 {
     XPE_SHARED(double, energy, XPE_BLOCK);
@@ -21,29 +16,33 @@ XPE_KERNEL(k_average, k_average_args)
     {
         XPE_THREADS(t)
         {
-            bool frozen = p.bad && p.bad[0];
+            bool frozen = p.numbers->bad.iteration != 0;
             energy[t] = z_max[t] = x_max[t] = 0;
             for (int64_t i = r * p.cols + t; !frozen && i < (r + 1) * p.cols; i += XPE_BLOCK) {
                 double re = 0, im = 0, x;
                 xpe_c32 z;
                 for (int k = 0; k < p.modes; k++) {
                     int64_t at = k * plane + i;
-                    double q = xpe_cover_factor(p.l[at], p.share[k], p.eps[k]);
-                    re += xpe_average_z(xpe_unfix(p.w[2 * at], unit_of(&p, k)), p.v[2 * at], q);
-                    im += xpe_average_z(xpe_unfix(p.w[2 * at + 1], unit_of(&p, k)), p.v[2 * at + 1],
-                                        q);
+                    double q = xpe_cover_factor(p.l[at], p.numbers->mode[k].share,
+                                                p.numbers->mode[k].cover_eps);
+                    re += xpe_average_z(xpe_unfix(p.w[2 * at], p.numbers->mode[k].unit_w.unit),
+                                        p.v[2 * at], q);
+                    im += xpe_average_z(xpe_unfix(p.w[2 * at + 1], p.numbers->mode[k].unit_w.unit),
+                                        p.v[2 * at + 1], q);
                 }
                 z = xpe_c((float)re, (float)im); /* what the patches will really receive */
                 p.z[i] = z;
                 re = im = 0;
                 for (int k = 0; k < p.modes; k++) {
                     int64_t at = k * plane + i;
-                    double q = xpe_cover_factor(p.l[at], p.share[k], p.eps[k]);
-                    double v_re = xpe_average_v(p.v[2 * at], xpe_unfix(p.w[2 * at], unit_of(&p, k)),
-                                                (double)z.re, p.l[at], p.two_rho);
-                    double v_im =
-                        xpe_average_v(p.v[2 * at + 1], xpe_unfix(p.w[2 * at + 1], unit_of(&p, k)),
-                                      (double)z.im, p.l[at], p.two_rho);
+                    double q = xpe_cover_factor(p.l[at], p.numbers->mode[k].share,
+                                                p.numbers->mode[k].cover_eps);
+                    double v_re = xpe_average_v(
+                        p.v[2 * at], xpe_unfix(p.w[2 * at], p.numbers->mode[k].unit_w.unit),
+                        (double)z.re, p.l[at], p.two_rho);
+                    double v_im = xpe_average_v(
+                        p.v[2 * at + 1], xpe_unfix(p.w[2 * at + 1], p.numbers->mode[k].unit_w.unit),
+                        (double)z.im, p.l[at], p.two_rho);
                     p.v[2 * at] = v_re;
                     p.v[2 * at + 1] = v_im;
                     re += v_re * q;
@@ -71,69 +70,20 @@ XPE_KERNEL(k_average, k_average_args)
 }
 XPE_LAUNCHER(average, args->rows)
 
-/* Largest |v|^2 of the frames, |z|^2 and |x|^2 of the rows; a NaN comes through. */
-XPE_KERNEL(k_maxima, k_maxima_args)
-{
-    XPE_SHARED(double, v, XPE_BLOCK);
-    XPE_SHARED(double, z, XPE_BLOCK);
-    XPE_SHARED(double, x, XPE_BLOCK);
-
-    XPE_THREADS(t)
-    {
-        v[t] = z[t] = x[t] = 0;
-        for (int64_t i = t; i < p.frames; i += XPE_BLOCK)
-            v[t] = xpe_larger((double)p.v_energy[i], v[t]);
-        for (int64_t i = t; i < p.rows; i += XPE_BLOCK) {
-            z[t] = xpe_larger(p.row_max[2 * i], z[t]);
-            x[t] = xpe_larger(p.row_max[2 * i + 1], x[t]);
-        }
-    }
-    XPE_TREE(v, xpe_larger);
-    XPE_TREE(z, xpe_larger);
-    XPE_TREE(x, xpe_larger);
-    XPE_THREADS(t)
-    {
-        if (t == 0) {
-            p.out[0] = v[0];
-            p.out[1] = z[0];
-            p.out[2] = x[0];
-        }
-    }
-}
-XPE_LAUNCHER(maxima, 1)
-
-/* Every device decides for itself, from the same numbers: a thread a mode. */
-XPE_KERNEL(k_decide, k_decide_args)
-{
-    XPE_THREADS(t)
-    {
-        double v = 0, z = 0, x = 0;
-        for (int g = 0; g < p.devices; g++) {
-            v = xpe_larger(p.maxima[3 * g], v);
-            z = xpe_larger(p.maxima[3 * g + 1], z);
-            x = xpe_larger(p.maxima[3 * g + 2], x);
-        }
-        if (t < p.modes)
-            p.unit[t] = xpe_trip_unit(&p.model, p.weight_max[t], p.reach[t],
-                                      sqrt(v) + p.model.two_rho * sqrt(z));
-        if (t == 0 && p.bad[0] == 0 && !(v < INFINITY && z < INFINITY && x < INFINITY && x > 0))
-            p.bad[0] = p.iteration;
-    }
-}
-XPE_LAUNCHER(decide, 1)
-
 XPE_KERNEL(k_unfix, k_unfix_args)
 {
     XPE_SHARED(double, energy, XPE_BLOCK);
 
     XPE_BLOCK_LOOP(r, p.modes * p.rows)
     {
+        int64_t k = r / p.rows;
+        const xpe_mode_numbers *mode = p.numbers->mode + k;
         XPE_THREADS(t)
         {
+            double unit = p.cover ? mode->unit_l.unit : mode->unit_v.unit;
             energy[t] = 0;
             for (int64_t i = r * p.width + t; i < (r + 1) * p.width; i += XPE_BLOCK) {
-                double value = xpe_unfix(p.sum[i], p.unit[r / p.rows]),
-                       cover = value * XPE_COVERAGE_SCALE;
+                double value = xpe_unfix(p.sum[i], unit), cover = value * XPE_COVERAGE_SCALE;
                 p.out[i] = value;
                 energy[t] += cover * cover;
             }
@@ -142,7 +92,7 @@ XPE_KERNEL(k_unfix, k_unfix_args)
         XPE_THREADS(t)
         {
             if (t == 0 && p.row_energy)
-                p.row_energy[r] = energy[0];
+                p.row_energy[(r - k * p.rows) * p.modes + k] = energy[0];
         }
     }
 }
@@ -170,11 +120,13 @@ XPE_KERNEL(k_mode_average, k_mode_average_args)
 
     XPE_BLOCK_LOOP(r, (int64_t)p.modes * p.n)
     {
-        double unit_r = p.unit_r[r / p.n], unit_s = p.unit_s[r / p.n];
+        const xpe_mode_numbers *mode = p.numbers->mode + r / p.n;
+        double unit_r = mode->unit_r.unit, unit_s = mode->unit_s.unit;
         XPE_THREADS(t)
         {
+            bool frozen = p.numbers->bad.iteration != 0;
             most[t] = 0;
-            for (int64_t i = r * p.n + t; i < (r + 1) * p.n; i += XPE_BLOCK) {
+            for (int64_t i = r * p.n + t; !frozen && i < (r + 1) * p.n; i += XPE_BLOCK) {
                 double r_re = xpe_unfix(p.r[2 * i], unit_r),
                        r_im = xpe_unfix(p.r[2 * i + 1], unit_r);
                 double s_re = xpe_unfix(p.s[2 * i], unit_s),
@@ -182,6 +134,8 @@ XPE_KERNEL(k_mode_average, k_mode_average_args)
                 xpe_c32 u = xpe_c(xpe_mode_u(r_re, s_re, p.num_frames),
                                   xpe_mode_u(r_im, s_im, p.num_frames));
                 p.u[i] = u;
+                if (p.before)
+                    p.before[i] = p.d[i];
                 p.d[i] = xpe_c(xpe_mode_d(r_re, s_re, (double)u.re, p.num_frames, p.two_rho),
                                xpe_mode_d(r_im, s_im, (double)u.im, p.num_frames, p.two_rho));
                 most[t] = xpe_larger(xpe_energy_double(u), most[t]);
@@ -204,8 +158,8 @@ XPE_KERNEL(k_mode_deviation, k_mode_deviation_args)
         XPE_THREADS(t)
         {
             for (int64_t i = r * p.n + t; i < (r + 1) * p.n; i += XPE_BLOCK)
-                p.deviation[i] =
-                    xpe_mode_deviation(xpe_unfix(p.sum[i], p.unit[r / p.n]), p.num_frames);
+                p.deviation[i] = xpe_mode_deviation(
+                    xpe_unfix(p.sum[i], p.numbers->mode[r / p.n].unit_dev.unit), p.num_frames);
         }
     }
 }
@@ -241,6 +195,8 @@ XPE_KERNEL(k_mode_derive, k_mode_derive_args)
     XPE_BLOCK_LOOP(b, (int64_t)p.modes * p.n)
     {
         int64_t k = b / p.n, r = b - k * p.n, plane = (int64_t)p.n * p.n;
+        const xpe_mode_numbers *mode = p.numbers->mode;
+        float eps = (float)mode[k].d_eps, scale = (float)(p.alpha * mode[k].share / (double)p.n);
         XPE_THREADS(t)
         {
             double *m = most + t;
@@ -250,10 +206,10 @@ XPE_KERNEL(k_mode_derive, k_mode_derive_args)
                 float energy = xpe_energy(p.d[at]), weight = xpe_power(energy, p.kappa);
                 double reach = 0;
                 for (int j = 0; j < p.modes; j++)
-                    reach += xpe_reach(xpe_energy(p.d[j * plane + i]), p.share[j], p.eps[j]);
+                    reach +=
+                        xpe_reach(xpe_energy(p.d[j * plane + i]), mode[j].share, mode[j].d_eps);
                 p.probe[at] = xpe_scale(p.d[at], 1.0f / (float)p.n);
-                p.divider[at] =
-                    xpe_scale(xpe_divider(p.d[at], (float)p.eps[k]), p.divider_scale[k]);
+                p.divider[at] = xpe_scale(xpe_divider(p.d[at], eps), scale);
                 p.weight[at] = weight;
                 m[0] = fmax(m[0], (double)energy);
                 m[XPE_BLOCK] = fmax(m[XPE_BLOCK], (double)weight);

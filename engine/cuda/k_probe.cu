@@ -93,7 +93,7 @@ XPE_KERNEL(k_deviation, k_deviation_args)
     {
         xpe_group g = xpe_group_of(b, &p.chunk);
         int64_t plane = (int64_t)p.chunk.n * p.chunk.n;
-        k_unit unit = p.unit[g.mode];
+        const xpe_unit *unit = &p.numbers->mode[g.mode].unit_dev;
         XPE_THREADS(t)
         {
             int64_t i = g.pixel + t, sum = 0;
@@ -104,7 +104,7 @@ XPE_KERNEL(k_deviation, k_deviation_args)
                         p.copies.s[(g.mode * p.chunk.block + p.chunk.frame + c) * plane + i];
                     float x = xpe_deviation(xpe_advance(s, p.copies.u[at], p.copies.two_rho),
                                             p.copies.d[at]);
-                    sum = xpe_fix_add(sum, xpe_fix(x, unit.magic, unit.bias));
+                    sum = xpe_fix_add(sum, xpe_fixed(x, unit));
                 }
                 XPE_ADD64(p.sum + at, sum);
             }

@@ -10,7 +10,7 @@
 
 #include "api.h"
 
-#include "math/bound.h"
+#include "math/numbers.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,13 +18,6 @@ extern "C" {
 
 #define XPE_SEGMENT 2048 /* pixels */
 #define XPE_GROUP 16     /* frames that one thread adds up before it touches a sum */
-#define XPE_MODES_MAX 64
-
-/* What rounds one mode's contributions (math/fixsum.h). */
-typedef struct k_unit {
-    double magic;
-    int64_t bias;
-} k_unit;
 
 /* Frames of a chunk. */
 typedef struct k_chunk {
@@ -88,7 +81,7 @@ typedef struct k_load_args {
     const float *weight;
     int64_t *sum_v; /* [mode][window], or NULL */
     int64_t window; /* pixels */
-    k_unit unit_v[XPE_MODES_MAX];
+    const xpe_numbers *numbers;
 } k_load_args;
 
 /* Amplitudes of all modes' fields brought to the data, in place. */
@@ -118,8 +111,7 @@ typedef struct k_store_args {
     int64_t *sum_w, *sum_v, *sum_l; /* [mode][window]; V and L may be NULL */
     int64_t window;                 /* pixels */
     float *v_energy;
-    const xpe_unit *unit_there; /* [modes], or NULL: unit_w */
-    k_unit unit_w[XPE_MODES_MAX], unit_v[XPE_MODES_MAX], unit_l[XPE_MODES_MAX];
+    const xpe_numbers *numbers;
 } k_store_args;
 
 /* Sum of |d_k|^kappa alone. */
@@ -128,7 +120,7 @@ typedef struct k_cover_args {
     k_place place;
     const float *weight;
     int64_t *sum_l, window;
-    k_unit unit_l[XPE_MODES_MAX];
+    const xpe_numbers *numbers;
 } k_cover_args;
 
 /* The pending steps 5 and 6. */
@@ -162,17 +154,17 @@ typedef struct k_copies_store_args {
     k_place place;
     xpe_c32 *s;
     const xpe_c32 *field, *image;
-    float patch_eps, factor, one_minus_alpha, two_rho;
+    float factor, one_minus_alpha, two_rho;
     int64_t *sum_r, *sum_s;
     float *s_energy; /* [mode][block] */
-    k_unit unit_r[XPE_MODES_MAX], unit_s[XPE_MODES_MAX];
+    const xpe_numbers *numbers;
 } k_copies_store_args;
 
 typedef struct k_deviation_args {
     k_chunk chunk;
     k_copies copies;
     int64_t *sum;
-    k_unit unit[XPE_MODES_MAX];
+    const xpe_numbers *numbers;
 } k_deviation_args;
 
 typedef struct k_settle_args {
@@ -211,7 +203,7 @@ typedef struct k_back_args {
     const xpe_c32 *field, *image;
     float patch_eps, factor;
     int64_t *sum;
-    k_unit unit;
+    xpe_unit unit;
 } k_back_args;
 
 typedef struct k_average_args {
@@ -222,37 +214,37 @@ typedef struct k_average_args {
     double *v;
     const double *l;
     const int32_t *count;
-    const xpe_unit *unit_there; /* [modes], or NULL: unit_w */
-    const int64_t *bad;         /* NULL, or not 0: nothing is changed */
+    const xpe_numbers *numbers;
     xpe_c32 *z, *image;
-    double *row_energy, *row_max;
-    double share[XPE_MODES_MAX], eps[XPE_MODES_MAX], unit_w[XPE_MODES_MAX];
+    double *row_energy, *row_max; /* of the band's rows */
 } k_average_args;
 
-/* One block. */
+/* One block; arrays that are NULL count as zeros. */
 typedef struct k_maxima_args {
-    int64_t frames, rows;
-    const float *v_energy;
-    const double *row_max; /* [rows][2] */
-    double *out;           /* [3] */
+    int64_t floats_count, doubles_count;
+    const float *floats;
+    const double *doubles; /* [doubles_count][columns] */
+    int columns;
+    double *out; /* [3] */
 } k_maxima_args;
 
-typedef struct k_decide_args {
-    int modes, devices;
-    int64_t iteration;
-    xpe_trip_model model;
+/* One block. */
+typedef struct k_numbers_args {
+    int step, devices; /* step: xpe_numbers_step */
+    xpe_numbers_model model;
+    int64_t iteration, count;
     const double *maxima; /* [devices][3] */
-    xpe_unit *unit;       /* [modes] */
-    int64_t *bad;
-    double weight_max[XPE_MODES_MAX], reach[XPE_MODES_MAX];
-} k_decide_args;
+    const double *rows;
+    xpe_numbers *numbers;
+} k_numbers_args;
 
 typedef struct k_unfix_args {
     int modes;
     int64_t rows, width; /* width: components of a row */
+    bool cover;          /* L, whose energies are wanted; else V */
     const int64_t *sum;
-    double *out, *row_energy;
-    double unit[XPE_MODES_MAX];
+    double *out, *row_energy; /* row_energy [rows][modes] */
+    const xpe_numbers *numbers;
 } k_unfix_args;
 
 typedef struct k_add_args {
@@ -265,9 +257,9 @@ typedef struct k_mode_average_args {
     int modes, n;
     double num_frames, two_rho;
     const int64_t *r, *s;
-    xpe_c32 *u, *d;
+    xpe_c32 *u, *d, *before;
     double *row_max;
-    double unit_r[XPE_MODES_MAX], unit_s[XPE_MODES_MAX];
+    const xpe_numbers *numbers;
 } k_mode_average_args;
 
 typedef struct k_mode_deviation_args {
@@ -275,7 +267,7 @@ typedef struct k_mode_deviation_args {
     double num_frames;
     const int64_t *sum;
     float *deviation;
-    double unit[XPE_MODES_MAX];
+    const xpe_numbers *numbers;
 } k_mode_deviation_args;
 
 typedef struct k_mode_energy_args {
@@ -286,13 +278,12 @@ typedef struct k_mode_energy_args {
 
 typedef struct k_mode_derive_args {
     int modes, n;
-    double kappa;
+    double kappa, alpha;
     const xpe_c32 *d;
     xpe_c32 *probe, *divider;
     float *weight;
     double *row_max;
-    double share[XPE_MODES_MAX], eps[XPE_MODES_MAX];
-    float divider_scale[XPE_MODES_MAX]; /* alpha w_k / n */
+    const xpe_numbers *numbers;
 } k_mode_derive_args;
 
 /* Writes `value` to *out: the question whether a device runs this build's kernels at all. */
@@ -303,16 +294,18 @@ typedef struct k_check_args {
 
 #define XPE_CUDA_KERNEL_LIST(X)                                                                    \
     X(amplitude)                                                                                   \
-    X(finish) X(product) X(load) X(replace) X(misfit) X(store) X(cover) X(copies_load) X(impose)   \
+    X(finish)                                                                                      \
+    X(product) X(load) X(replace) X(misfit) X(store) X(cover) X(copies_load) X(impose)             \
         X(copies_store) X(deviation) X(settle) X(fill) X(patch) X(residual) X(back) X(average)     \
-            X(maxima) X(decide) X(unfix) X(add) X(mode_average) X(mode_deviation) X(mode_energy)   \
+            X(maxima) X(numbers) X(unfix) X(add) X(mode_average) X(mode_deviation) X(mode_energy)  \
                 X(mode_derive) X(check)
 /* Kernels that transform as well (k_chain.cu), by the arguments of the one that does the rest. */
 #define XPE_CUDA_CHAIN_LIST(X)                                                                     \
     X(rows_product, product)                                                                       \
-    X(rows_load, load) X(rows_copies, copies_load) X(columns_misfit, misfit)                       \
-        X(columns_replace, replace) X(columns_impose, impose) X(columns_residual, residual)        \
-            X(rows_store, store) X(rows_copies_store, copies_store) X(rows_back, back)
+    X(rows_load, load)                                                                             \
+    X(rows_copies, copies_load) X(columns_misfit, misfit) X(columns_replace, replace)              \
+        X(columns_impose, impose) X(columns_residual, residual) X(rows_store, store)               \
+            X(rows_copies_store, copies_store) X(rows_back, back)
 #define X(name) cudaError_t xpe_cuda_k_##name(const k_##name##_args *args, cudaStream_t stream);
 XPE_CUDA_KERNEL_LIST(X)
 #undef X

@@ -2,20 +2,33 @@
  * engine/emu/include/xpe_emu_launch.h gives the same words on the host, where k_*.cu is compiled as
  * C.
  *
- *   XPE_KERNEL(name, args_type) { ... }   a kernel; its one argument, the struct, is called p and
- * is constant XPE_DEVICE type name(...) { ... }     a function that kernels call and that uses
- * these words; plain arithmetic is XPE_HD (math/hd.h) XPE_BLOCK_LOOP(b, count) { ... }      b
- * (int64_t) runs over the work items of this block; a grid may be smaller than count, so nothing is
- * limited by the size of a grid XPE_THREADS(t) { ... }                a phase: done by every thread
- * t (int) in [0, XPE_BLOCK), in any order, and a barrier behind it.  Values that live from one
- * phase to the next are in XPE_SHARED memory.  No break, no return, no phase inside a phase
- *   XPE_SHARED(type, name, count);        memory of a block, undefined at first
- *   XPE_PRIVATE(type, name, count);       count values of each thread that live from one phase to
- * the next: registers on a GPU, so they are indexed by constants; XPE_MINE(name, t) is the array of
- * thread t, XPE_OF(name, t, i) one value of it XPE_ADD64(int64_t *to, int64_t x)     atomic in the
- * whole device; order-free because integers are XPE_MAX32(int32_t *to, int32_t x)     the same for
- * a maximum, in device or shared memory XPE_LAUNCH(name, count, stream, args) enqueues; args points
- * at the struct, which is copied.  The outcome is what cudaGetLastError says
+ *   XPE_KERNEL(name, args_type) { ... }
+ *       a kernel; its one argument, the struct, is called p and is constant
+ *   XPE_DEVICE type name(...) { ... }
+ *       a function that kernels call and that uses these words; plain arithmetic is XPE_HD
+ *       (math/hd.h)
+ *   XPE_BLOCK_LOOP(b, count) { ... }
+ *       b (int64_t) runs over the work items of this block; a grid may be smaller than count, so
+ *       nothing is limited by the size of a grid
+ *   XPE_THREADS(t) { ... }
+ *       a phase: done by every thread t (int) in [0, XPE_BLOCK), in any order, and a barrier behind
+ *       it.  Values that live from one phase to the next are in XPE_SHARED memory.  No break, no
+ *       return, no phase inside a phase
+ *   XPE_SHARED(type, name, count);
+ *       memory of a block, undefined at first
+ *   XPE_PRIVATE(type, name, count);
+ *       count values of each thread that live from one phase to the next: registers on a GPU, so
+ *       they are indexed by constants; XPE_MINE(name, t) is the array of thread t, XPE_OF(name, t,
+ *       i) one value of it
+ *   XPE_ADD64(int64_t *to, int64_t x)
+ *       atomic in the whole device; order-free because integers are
+ *   XPE_MAX32(int32_t *to, int32_t x)
+ *       the same for a maximum, in device or shared memory
+ *   XPE_READ(from)
+ *       a number that nothing writes while the kernel runs
+ *   XPE_LAUNCH(name, count, stream, args)
+ *       enqueues; args points at the struct, which is copied.  The outcome is what cudaGetLastError
+ *       says
  *
  * On the host a kernel is a function that is called once a block, and a phase is a loop over
  * threads; that needs no coroutines, costs nothing, and an order of threads drawn anew for each
@@ -49,6 +62,7 @@
         if (xpe_x > *(volatile int32_t *)(to))                                                     \
             atomicMax((int32_t *)(to), xpe_x);                                                     \
     } while (0)
+#define XPE_READ(from) __ldg(from)
 #define XPE_LAUNCH(name, count, stream, args)                                                      \
     do {                                                                                           \
         int64_t xpe_count = (count);                                                               \
@@ -59,6 +73,7 @@
 
 #else
 #define XPE_DEVICE static inline
+#define XPE_READ(from) (*(from))
 #define XPE_PRIVATE(type, name, count) type name[XPE_BLOCK][count]
 #define XPE_MINE(name, t) ((name)[t])
 #define XPE_UNROLL

@@ -61,14 +61,8 @@ static bool store_patches(xpe_team *team, int device, const xpe_fit_args *a, k_c
                           .sum_l = a->flags & XPE_FIT_SUM_L ? sums->array[XPE_SUM_REAL] : NULL,
                           .window = sums->desc.rows * sums->desc.cols,
                           .v_energy = xpe_data(a->v_energy),
-                          .unit_there = xpe_data(a->unit_there)};
+                          .numbers = xpe_data(a->numbers)};
 
-    if (!store.unit_there)
-        xpe_units(store.unit_w, a->unit_w, a->modes);
-    if (store.sum_v)
-        xpe_units(store.unit_v, a->unit_v, a->modes);
-    if (store.sum_l)
-        xpe_units(store.unit_l, a->unit_l, a->modes);
     if (!xpe_clear(team, device, store.v_energy, a->batch, &chunk))
         return false;
     return own ? XPE_RUN(team, device, rows_store, &store) : XPE_RUN(team, device, store, &store);
@@ -101,7 +95,7 @@ static bool update_patches(xpe_team *team, int device, const xpe_fit_args *a, k_
         load.weight = xpe_data(a->weight);
         load.sum_v = a->sums->array[XPE_SUM_A];
         load.window = a->sums->desc.rows * a->sums->desc.cols;
-        xpe_units(load.unit_v, a->unit_v, a->modes);
+        load.numbers = xpe_data(a->numbers);
     }
     return XPE_RUN(team, device, load, &load);
 }
@@ -112,9 +106,9 @@ static void sum_coverage(xpe_team *team, int device, const xpe_fit_args *a, k_ch
                           .place = xpe_place(a->first, a->cols),
                           .weight = xpe_data(a->weight),
                           .sum_l = xpe_sum_of(a->sums, XPE_SUM_REAL),
-                          .window = a->sums->desc.rows * a->sums->desc.cols};
+                          .window = a->sums->desc.rows * a->sums->desc.cols,
+                          .numbers = xpe_data(a->numbers)};
 
-    xpe_units(cover.unit_l, a->unit_l, a->modes);
     (void)XPE_RUN(team, device, cover, &cover);
 }
 

@@ -96,17 +96,6 @@ void xpe_cuda_amplitudes(xpe_team *team, int device, const xpe_amplitude_args *a
 
 /* -------------------------------------------------------------------------------- bands */
 
-static void copy_units(double *out, const xpe_unit *units, int modes)
-{
-    for (int k = 0; k < modes; k++)
-        out[k] = units[k].unit;
-}
-
-static void copy_numbers(double *out, const double *numbers, int modes)
-{
-    memcpy(out, numbers, (size_t)modes * sizeof *out);
-}
-
 static void average_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
 {
     const xpe_average_args *a = &op->args.average;
@@ -118,46 +107,14 @@ static void average_run(xpe_team *team, int device, const xpe_cuda_op *op, int64
                            .v = xpe_data(a->v),
                            .l = xpe_data(a->l),
                            .count = xpe_data(a->count),
-                           .unit_there = xpe_data(a->unit_there),
-                           .bad = xpe_data(a->bad),
+                           .numbers = xpe_data(a->numbers),
                            .z = xpe_data(a->z),
                            .image = xpe_data(a->image),
-                           .row_energy = xpe_data(a->row_energy),
+                           .row_energy = (double *)xpe_data(a->row_energy) + a->row,
                            .row_max = xpe_data(a->row_max)};
 
     (void)index;
-    copy_numbers(args.share, a->share, a->modes);
-    copy_numbers(args.eps, a->eps, a->modes);
-    if (!args.unit_there)
-        copy_units(args.unit_w, a->unit_w, a->modes);
     (void)XPE_RUN(team, device, average, &args);
-}
-
-static void maxima_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
-{
-    const xpe_maxima_args *a = &op->args.maxima;
-    k_maxima_args args = {a->frames, a->rows, xpe_data(a->v_energy), xpe_data(a->row_max),
-                          (double *)xpe_data(a->out) + 3 * a->slot};
-
-    (void)index;
-    (void)XPE_RUN(team, device, maxima, &args);
-}
-
-static void decide_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
-{
-    const xpe_decide_args *a = &op->args.decide;
-    k_decide_args args = {.modes = a->modes,
-                          .devices = a->devices,
-                          .iteration = a->iteration,
-                          .model = a->model,
-                          .maxima = xpe_data(a->maxima),
-                          .unit = xpe_data(a->unit),
-                          .bad = xpe_data(a->bad)};
-
-    (void)index;
-    copy_numbers(args.weight_max, a->weight_max, a->modes);
-    copy_numbers(args.reach, a->reach, a->modes);
-    (void)XPE_RUN(team, device, decide, &args);
 }
 
 static void unfix_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t index)
@@ -166,12 +123,14 @@ static void unfix_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t
     k_unfix_args args = {.modes = a->modes,
                          .rows = a->rows,
                          .width = a->cols * a->components,
+                         .cover = a->components == 1,
                          .sum = xpe_data(a->sum),
                          .out = xpe_data(a->out),
-                         .row_energy = xpe_data(a->row_energy)};
+                         .numbers = xpe_data(a->numbers)};
 
     (void)index;
-    copy_units(args.unit, a->unit, a->modes);
+    if (a->row_energy)
+        args.row_energy = (double *)xpe_data(a->row_energy) + a->row * a->modes;
     (void)XPE_RUN(team, device, unfix, &args);
 }
 
@@ -188,11 +147,11 @@ static void mode_average_run(xpe_team *team, int device, const xpe_cuda_op *op, 
                                 .s = xpe_data(a->s),
                                 .u = xpe_data(a->u),
                                 .d = xpe_data(a->d),
-                                .row_max = xpe_data(a->row_max)};
+                                .before = xpe_data(a->before),
+                                .row_max = xpe_data(a->row_max),
+                                .numbers = xpe_data(a->numbers)};
 
     (void)index;
-    copy_units(args.unit_r, a->unit_r, a->modes);
-    copy_units(args.unit_s, a->unit_s, a->modes);
     (void)XPE_RUN(team, device, mode_average, &args);
 }
 
@@ -203,10 +162,10 @@ static void mode_deviation_run(xpe_team *team, int device, const xpe_cuda_op *op
                                   .n = (int)team->n,
                                   .num_frames = a->num_frames,
                                   .sum = xpe_data(a->sum),
-                                  .deviation = xpe_data(a->deviation)};
+                                  .deviation = xpe_data(a->deviation),
+                                  .numbers = xpe_data(a->numbers)};
 
     (void)index;
-    copy_units(args.unit, a->unit, a->modes);
     (void)XPE_RUN(team, device, mode_deviation, &args);
 }
 
@@ -225,17 +184,15 @@ static void mode_derive_run(xpe_team *team, int device, const xpe_cuda_op *op, i
     k_mode_derive_args args = {.modes = a->modes,
                                .n = (int)team->n,
                                .kappa = a->kappa,
+                               .alpha = a->alpha,
                                .d = xpe_data(a->d),
                                .probe = xpe_data(a->probe),
                                .divider = xpe_data(a->divider),
                                .weight = xpe_data(a->weight),
-                               .row_max = xpe_data(a->row_max)};
+                               .row_max = xpe_data(a->row_max),
+                               .numbers = xpe_data(a->numbers)};
 
     (void)index;
-    copy_numbers(args.share, a->share, a->modes);
-    copy_numbers(args.eps, a->eps, a->modes);
-    for (int k = 0; k < a->modes; k++)
-        args.divider_scale[k] = (float)(a->alpha * a->share[k] / (double)team->n);
     (void)XPE_RUN(team, device, mode_derive, &args);
 }
 
@@ -247,8 +204,6 @@ static void mode_derive_run(xpe_team *team, int device, const xpe_cuda_op *op, i
         xpe_cuda_enqueue(team, device, &op);                                                       \
     }
 ENQUEUE(average)
-ENQUEUE(maxima)
-ENQUEUE(decide)
 ENQUEUE(unfix)
 ENQUEUE(mode_average)
 ENQUEUE(mode_deviation)

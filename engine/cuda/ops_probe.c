@@ -43,16 +43,14 @@ static bool store_copies(xpe_team *team, int device, const xpe_probe_args *a, k_
                                  .s = xpe_data(a->copy.s),
                                  .field = team->devices[device].field[1],
                                  .image = xpe_data(a->image),
-                                 .patch_eps = a->patch_eps,
                                  .factor = a->alpha / (float)team->n,
                                  .one_minus_alpha = a->one_minus_alpha,
                                  .two_rho = a->two_rho,
                                  .sum_r = a->sums->array[XPE_SUM_A],
                                  .sum_s = a->sums->array[XPE_SUM_B],
-                                 .s_energy = xpe_data(a->s_energy)};
+                                 .s_energy = xpe_data(a->s_energy),
+                                 .numbers = xpe_data(a->numbers)};
 
-    xpe_units(store.unit_r, a->unit_r, a->modes);
-    xpe_units(store.unit_s, a->unit_s, a->modes);
     for (int k = 0; k < a->modes; k++)
         if (!xpe_clear(team, device, store.s_energy + k * chunk.block, a->batch, &chunk))
             return false;
@@ -94,9 +92,9 @@ static void deviation_run(xpe_team *team, int device, const xpe_cuda_op *op, int
     const xpe_deviation_args *a = &op->args.deviation;
     k_deviation_args args = {.chunk = xpe_chunk(team, device, a->batch, a->modes, index),
                              .copies = copies(&a->copy, false),
-                             .sum = a->sums->array[XPE_SUM_REAL]};
+                             .sum = a->sums->array[XPE_SUM_REAL],
+                             .numbers = xpe_data(a->numbers)};
 
-    xpe_units(args.unit, a->unit, a->modes);
     (void)XPE_RUN(team, device, deviation, &args);
     team->bytes_moved += a->modes * 8 * args.chunk.count * team->n * team->n;
 }
@@ -162,9 +160,9 @@ static void back_run(xpe_team *team, int device, const xpe_cuda_op *op, int64_t 
                         .image = xpe_data(a->image),
                         .patch_eps = a->patch_eps,
                         .factor = 1.0f / (float)team->n,
-                        .sum = a->sums->array[XPE_SUM_A]};
+                        .sum = a->sums->array[XPE_SUM_A],
+                        .unit = a->unit[0]};
 
-    xpe_units(&back.unit, a->unit, 1);
     team->transforms += chunk.count * (a->modes + 1);
     if (!xpe_clear(team, device, residual.nonzero, a->batch, &chunk))
         return;

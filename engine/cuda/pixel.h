@@ -10,6 +10,13 @@
 #include "math/order.h"
 #include "math/relax.h"
 
+/* A contribution as an integer.  A unit is read from where the device keeps it; no kernel that
+ * adds writes there. */
+XPE_DEVICE int64_t xpe_fixed(float x, const xpe_unit *unit)
+{
+    return xpe_fix(x, XPE_READ(&unit->magic), XPE_READ(&unit->bias));
+}
+
 /* ------------------------------------------------------------------------------- patches */
 
 /* v after step 2 of the iteration before, where that is still to be done. */
@@ -21,21 +28,11 @@ XPE_DEVICE xpe_c32 xpe_load_v(const k_load_args *p, int64_t f, int i)
 }
 
 /* Adds weight times w into a sum of complex pixels. */
-XPE_DEVICE void xpe_add_pixel(int64_t *sum, int64_t at, float weight, xpe_c32 w, k_unit unit)
+XPE_DEVICE void xpe_add_pixel(int64_t *sum, int64_t at, float weight, xpe_c32 w,
+                              const xpe_unit *unit)
 {
-    XPE_ADD64(sum + 2 * at, xpe_fix(weight * w.re, unit.magic, unit.bias));
-    XPE_ADD64(sum + 2 * at + 1, xpe_fix(weight * w.im, unit.magic, unit.bias));
-}
-
-XPE_DEVICE k_unit xpe_unit_w(const k_store_args *p, int k)
-{
-    k_unit unit = p->unit_w[k];
-
-    if (p->unit_there) {
-        unit.magic = p->unit_there[k].magic;
-        unit.bias = p->unit_there[k].bias;
-    }
-    return unit;
+    XPE_ADD64(sum + 2 * at, xpe_fixed(weight * w.re, unit));
+    XPE_ADD64(sum + 2 * at + 1, xpe_fixed(weight * w.im, unit));
 }
 
 /* Step 1 from t = sum_k w_k t_k on; returns |v|^2 as ordered bits. */
@@ -50,11 +47,11 @@ XPE_DEVICE int32_t xpe_store_v(const k_store_args *p, int64_t f, int i, xpe_c32 
     for (int k = 0; k < p->chunk.modes; k++) {
         float weight = p->weight[k * plane + i];
         if (p->sum_v)
-            xpe_add_pixel(p->sum_v, k * p->window + at, weight, v, p->unit_v[k]);
-        xpe_add_pixel(p->sum_w, k * p->window + at, weight, w, xpe_unit_w(p, k));
+            xpe_add_pixel(p->sum_v, k * p->window + at, weight, v, &p->numbers->mode[k].unit_v);
+        xpe_add_pixel(p->sum_w, k * p->window + at, weight, w, &p->numbers->mode[k].unit_w);
         if (p->sum_l)
             XPE_ADD64(p->sum_l + k * p->window + at,
-                      xpe_fix(weight, p->unit_l[k].magic, p->unit_l[k].bias));
+                      xpe_fixed(weight, &p->numbers->mode[k].unit_l));
     }
     v = xpe_retreat(v, w, p->two_rho);
     p->v[f * plane + i] = v;
@@ -107,15 +104,16 @@ XPE_DEVICE int32_t xpe_store_copy(const k_copies_store_args *p, int k, int64_t f
                                   xpe_copy_sums *sums)
 {
     int64_t plane = (int64_t)p->chunk.n * p->chunk.n, at = (k * p->chunk.block + f) * plane + i;
-    k_unit unit_r = p->unit_r[k], unit_s = p->unit_s[k];
-    xpe_c32 s = p->s[at], r = xpe_divided(t, p->image[xpe_place_of(p->place, f, p->chunk.n, i)],
-                                          p->patch_eps, p->factor);
+    const xpe_unit *unit_r = &p->numbers->mode[k].unit_r, *unit_s = &p->numbers->mode[k].unit_s;
+    float eps = (float)XPE_READ(&p->numbers->patch_eps);
+    xpe_c32 s = p->s[at],
+            r = xpe_divided(t, p->image[xpe_place_of(p->place, f, p->chunk.n, i)], eps, p->factor);
 
-    sums->s_re = xpe_fix_add(sums->s_re, xpe_fix(s.re, unit_s.magic, unit_s.bias));
-    sums->s_im = xpe_fix_add(sums->s_im, xpe_fix(s.im, unit_s.magic, unit_s.bias));
+    sums->s_re = xpe_fix_add(sums->s_re, xpe_fixed(s.re, unit_s));
+    sums->s_im = xpe_fix_add(sums->s_im, xpe_fixed(s.im, unit_s));
     r = xpe_blend(s, r, p->one_minus_alpha);
-    sums->r_re = xpe_fix_add(sums->r_re, xpe_fix(r.re, unit_r.magic, unit_r.bias));
-    sums->r_im = xpe_fix_add(sums->r_im, xpe_fix(r.im, unit_r.magic, unit_r.bias));
+    sums->r_re = xpe_fix_add(sums->r_re, xpe_fixed(r.re, unit_r));
+    sums->r_im = xpe_fix_add(sums->r_im, xpe_fixed(r.im, unit_r));
     s = xpe_retreat(s, r, p->two_rho);
     p->s[at] = s;
     return xpe_order_bits(xpe_energy(s));

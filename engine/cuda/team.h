@@ -86,7 +86,7 @@ typedef struct xpe_cuda_op {
         xpe_search_args search;
         xpe_average_args average;
         xpe_maxima_args maxima;
-        xpe_decide_args decide;
+        xpe_numbers_args numbers;
         xpe_unfix_args unfix;
         xpe_mode_average_args mode_average;
         xpe_mode_deviation_args mode_deviation;
@@ -275,7 +275,7 @@ void xpe_cuda_patches(xpe_team *team, int device, const xpe_patch_args *args);
 void xpe_cuda_back(xpe_team *team, int device, const xpe_back_args *args);
 void xpe_cuda_search(xpe_team *team, int device, const xpe_search_args *args);
 void xpe_cuda_maxima(xpe_team *team, int device, const xpe_maxima_args *args);
-void xpe_cuda_decide(xpe_team *team, int device, const xpe_decide_args *args);
+void xpe_cuda_numbers(xpe_team *team, int device, const xpe_numbers_args *args);
 void xpe_cuda_average(xpe_team *team, int device, const xpe_average_args *args);
 void xpe_cuda_unfix(xpe_team *team, int device, const xpe_unfix_args *args);
 void xpe_cuda_mode_average(xpe_team *team, int device, const xpe_mode_average_args *args);

@@ -35,8 +35,9 @@ static void averages_on_a_band_are_the_sums_of_the_definition(void **state)
     const double share[2] = {0.7, 0.3}, eps[2] = {1e-3, 2e-3}, two_rho = 0.9;
     const xpe_unit unit[2] = {xpe_unit_make(4, 9), xpe_unit_make(8, 9)};
     xpe_buffer *wb, *vb, *lb, *cb,
-        *zb = xpt_bench_make(t, 0, sizeof z), *xb = xpt_bench_make(t, 0, sizeof x),
-        *eb = xpt_bench_make(t, 0, sizeof row_energy), *mb = xpt_bench_make(t, 0, sizeof row_max);
+        *nb = xpt_bench_numbers(t, 2, unit, share, eps, 0), *zb = xpt_bench_make(t, 0, sizeof z),
+        *xb = xpt_bench_make(t, 0, sizeof x), *eb = xpt_bench_make(t, 0, sizeof row_energy),
+        *mb = xpt_bench_make(t, 0, sizeof row_max);
     xpt_random r = {31};
 
     (void)state;
@@ -58,9 +59,7 @@ static void averages_on_a_band_are_the_sums_of_the_definition(void **state)
                                      .rows = ROWS,
                                      .cols = COLS,
                                      .two_rho = two_rho,
-                                     .share = share,
-                                     .eps = eps,
-                                     .unit_w = unit,
+                                     .numbers = nb,
                                      .w = wb,
                                      .v = vb,
                                      .l = lb,
@@ -108,7 +107,7 @@ static void averages_on_a_band_are_the_sums_of_the_definition(void **state)
                     fabs(row_max[2 * row + 1] - x_max) <= 1e-6 * x_max);
     }
     {
-        xpe_buffer *const all[] = {wb, vb, lb, cb, zb, xb, eb, mb};
+        xpe_buffer *const all[] = {wb, vb, lb, cb, nb, zb, xb, eb, mb};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             t.b->buffer_destroy(all[i]);
     }
@@ -119,9 +118,10 @@ static void integer_sums_become_doubles_with_the_energies_of_their_rows(void **s
 {
     xpt_bench t = xpt_bench_open(1, 2, SIDE, 2);
     int64_t sum[2 * PIXELS];
-    double out[2 * PIXELS], energy[2 * ROWS];
+    double out[2 * PIXELS], energy[2 * (3 + ROWS)];
     const xpe_unit unit[2] = {xpe_unit_make(1, 9), xpe_unit_make(100, 9)};
     xpe_buffer *in, *to = xpt_bench_make(t, 0, sizeof out),
+                    *nb = xpt_bench_numbers(t, 2, unit, NULL, NULL, 0),
                     *eb = xpt_bench_make(t, 0, sizeof energy);
     xpt_random r = {32};
 
@@ -129,7 +129,7 @@ static void integer_sums_become_doubles_with_the_energies_of_their_rows(void **s
     for (int i = 0; i < 2 * PIXELS; i++)
         sum[i] = (int64_t)(xpt_random_bits(&r) >> 12);
     in = xpt_bench_make_from(t, 0, sum, sizeof sum);
-    t.b->unfix(t.team, 0, &(xpe_unfix_args){2, 1, ROWS, COLS, unit, in, to, eb});
+    t.b->unfix(t.team, 0, &(xpe_unfix_args){2, 1, ROWS, COLS, nb, in, to, 3, eb});
     xpt_bench_wait(t);
     xpt_bench_read(t, out, to, sizeof out);
     xpt_bench_read(t, energy, eb, sizeof energy);
@@ -139,10 +139,13 @@ static void integer_sums_become_doubles_with_the_energies_of_their_rows(void **s
             assert_true(out[i] == (double)sum[i] * unit[i / PIXELS].unit);
             total += pow(out[i] / (1 + 1e-6), 2);
         }
-        assert_true(fabs(energy[row] / total - 1) < 1e-12);
+        assert_true(fabs(energy[2 * (3 + row % ROWS) + row / ROWS] / total - 1) < 1e-12);
     }
+    for (int i = 0; i < 6; i++) /* rows of another band */
+        assert_true(energy[i] == 0);
     t.b->buffer_destroy(in);
     t.b->buffer_destroy(to);
+    t.b->buffer_destroy(nb);
     t.b->buffer_destroy(eb);
     t.b->close(t.team);
 }
@@ -152,27 +155,33 @@ static void averages_of_the_copies_are_those_of_steps_4_and_5(void **state)
 {
     xpt_bench t = xpt_bench_open(1, 2, SIDE, 2);
     static int64_t fit_sum[4 * PLANE], copy_sum[4 * PLANE];
-    static xpe_c32 u[2 * PLANE], d[2 * PLANE];
+    static xpe_c32 u[2 * PLANE], d[2 * PLANE], before[2 * PLANE], kept[2 * PLANE];
     const double frames = 9, two_rho = 0.8;
     const xpe_unit units[2] = {xpe_unit_make(2, 9), xpe_unit_make(3, 9)};
     double row_max[2 * SIDE];
-    xpe_buffer *rb, *sb, *ub = xpt_bench_make(t, 0, sizeof u), *db = xpt_bench_make(t, 0, sizeof d),
-                         *mb = xpt_bench_make(t, 0, sizeof row_max);
+    xpe_buffer *rb, *sb, *db, *ub = xpt_bench_make(t, 0, sizeof u),
+                              *kb = xpt_bench_make(t, 0, sizeof kept),
+                              *nb = xpt_bench_numbers(t, 2, units, NULL, NULL, 0),
+                              *mb = xpt_bench_make(t, 0, sizeof row_max);
     xpt_random r = {33};
 
     (void)state;
+    xpt_random_field(&r, before, 2 * PLANE);
+    db = xpt_bench_make_from(t, 0, before, sizeof before);
     for (int i = 0; i < 4 * PLANE; i++) {
         fit_sum[i] = (int64_t)(xpt_random_bits(&r) >> 13) - (INT64_C(1) << 50);
         copy_sum[i] = (int64_t)(xpt_random_bits(&r) >> 13) - (INT64_C(1) << 50);
     }
     rb = xpt_bench_make_from(t, 0, fit_sum, sizeof fit_sum);
     sb = xpt_bench_make_from(t, 0, copy_sum, sizeof copy_sum);
-    t.b->mode_average(
-        t.team, 0, &(xpe_mode_average_args){2, frames, two_rho, units, units, rb, sb, ub, db, mb});
+    t.b->mode_average(t.team, 0,
+                      &(xpe_mode_average_args){2, frames, two_rho, nb, rb, sb, ub, db, kb, mb});
     xpt_bench_wait(t);
     xpt_bench_read(t, u, ub, sizeof u);
     xpt_bench_read(t, d, db, sizeof d);
+    xpt_bench_read(t, kept, kb, sizeof kept);
     xpt_bench_read(t, row_max, mb, sizeof row_max);
+    assert_memory_equal(kept, before, sizeof kept);
     for (int i = 0; i < 2 * PLANE; i++) {
         double unit = units[i / PLANE].unit;
         xpt_c fit_at = unit * CMPLX((double)fit_sum[2 * i], (double)fit_sum[2 * i + 1]);
@@ -186,6 +195,8 @@ static void averages_of_the_copies_are_those_of_steps_4_and_5(void **state)
     t.b->buffer_destroy(rb);
     t.b->buffer_destroy(sb);
     t.b->buffer_destroy(ub);
+    t.b->buffer_destroy(kb);
+    t.b->buffer_destroy(nb);
     t.b->buffer_destroy(db);
     t.b->buffer_destroy(mb);
     t.b->close(t.team);
@@ -203,7 +214,9 @@ static void what_follows_from_the_modes_is_what_the_definition_says(void **state
         static float weight[2 * PLANE];
         static double row_energy[2 * SIDE], row_max[6 * SIDE];
         const double share[2] = {0.9, 0.1}, eps[2] = {1e-3, 1e-4}, alpha = 0.6;
-        xpe_buffer *db, *pb = xpt_bench_make(t, 0, sizeof probe),
+        const xpe_unit units[2] = {xpe_unit_make(1, 1), xpe_unit_make(1, 1)};
+        xpe_buffer *db, *nb = xpt_bench_numbers(t, 2, units, share, eps, 0),
+                        *pb = xpt_bench_make(t, 0, sizeof probe),
                         *qb = xpt_bench_make(t, 0, sizeof divider),
                         *wb = xpt_bench_make(t, 0, sizeof weight),
                         *eb = xpt_bench_make(t, 0, sizeof row_energy),
@@ -213,9 +226,8 @@ static void what_follows_from_the_modes_is_what_the_definition_says(void **state
         d[5] = (xpe_c32){0, 0};
         db = xpt_bench_make_from(t, 0, d, sizeof d);
         t.b->mode_energy(t.team, 0, &(xpe_mode_energy_args){2, db, eb});
-        t.b->mode_derive(
-            t.team, 0,
-            &(xpe_mode_derive_args){2, kappas[at], alpha, share, eps, db, pb, qb, wb, mb});
+        t.b->mode_derive(t.team, 0,
+                         &(xpe_mode_derive_args){2, kappas[at], alpha, nb, db, pb, qb, wb, mb});
         xpt_bench_wait(t);
         xpt_bench_read(t, probe, pb, sizeof probe);
         xpt_bench_read(t, divider, qb, sizeof divider);
@@ -244,7 +256,7 @@ static void what_follows_from_the_modes_is_what_the_definition_says(void **state
             assert_true(fabs(row_energy[row] / total - 1) < 1e-12);
         }
         {
-            xpe_buffer *const all[] = {db, pb, qb, wb, eb, mb};
+            xpe_buffer *const all[] = {db, nb, pb, qb, wb, eb, mb};
             for (size_t i = 0; i < sizeof all / sizeof *all; i++)
                 t.b->buffer_destroy(all[i]);
         }

@@ -57,15 +57,13 @@ static void where_the_copys_field_is_zero_the_phase_factor_is_one(void **state)
                                        .one_minus_alpha = 0,
                                        .alpha = 1,
                                        .two_rho = 1,
-                                       .patch_eps = 1e-6f,
                                        .cols = SIDE,
                                        .first = s.first_buffer,
                                        .y = s.y,
                                        .image = s.image,
                                        .probe = s.probe,
                                        .sums = sums,
-                                       .unit_r = s.unit,
-                                       .unit_s = s.unit,
+                                       .numbers = s.numbers,
                                        .s_energy = s_energy});
     s.t.b->sums_gather(s.t.team, out, 0, 0, sums, 0, XPE_SUM_A, 0, SIDE);
     xpt_bench_wait(s.t);
@@ -115,7 +113,8 @@ static void the_largest_copies_and_patches_are_told(void **state)
     xpt_scene s = xpt_scene_create(2, FRAMES, 2 * SIDE, 2 * SIDE, MODES, 21);
     size_t all = (size_t)MODES * FRAMES * PLANE;
     xpe_buffer *copies = xpt_bench_make(s.t, 0, all * sizeof(xpe_c32)),
-               *s_energy = xpt_bench_make(s.t, 0, MODES * FRAMES * sizeof(float));
+               *s_energy = xpt_bench_make(s.t, 0, MODES * FRAMES * sizeof(float)),
+               *numbers = xpt_bench_numbers(s.t, MODES, s.unit, NULL, NULL, 1e-2);
     xpe_c32 *field = xpt_new(all, sizeof *field), *image = xpt_new(4 * PLANE, sizeof *image);
     float *counts = xpt_new(FRAMES * PLANE, sizeof *counts), told[MODES * FRAMES];
     xpt_random r = {22};
@@ -151,15 +150,13 @@ static void the_largest_copies_and_patches_are_told(void **state)
                                            .one_minus_alpha = 0.75f,
                                            .alpha = 0.25f,
                                            .two_rho = 0.5f,
-                                           .patch_eps = 1e-2f,
                                            .cols = 2 * SIDE,
                                            .first = s.first_buffer,
                                            .y = s.y,
                                            .image = s.image,
                                            .probe = s.probe,
                                            .sums = sums,
-                                           .unit_r = s.unit,
-                                           .unit_s = s.unit,
+                                           .numbers = numbers,
                                            .s_energy = s_energy});
     xpt_bench_wait(s.t);
     xpt_bench_read(s.t, field, copies, all * sizeof *field);
@@ -174,6 +171,7 @@ static void the_largest_copies_and_patches_are_told(void **state)
     s.t.b->sums_destroy(sums);
     s.t.b->buffer_destroy(s_energy);
     s.t.b->buffer_destroy(copies);
+    s.t.b->buffer_destroy(numbers);
     free(field);
     free(image);
     free(counts);
@@ -286,17 +284,19 @@ static void a_deviation_of_zero_becomes_a_millionth(void **state)
     int64_t sum[PLANE] = {0};
     float out[PLANE];
     xpe_unit unit = xpe_unit_make(1, 10);
-    xpe_buffer *in, *to = xpt_bench_make(t, 0, sizeof out);
+    xpe_buffer *in, *numbers = xpt_bench_numbers(t, 1, &unit, NULL, NULL, 0),
+                    *to = xpt_bench_make(t, 0, sizeof out);
 
     (void)state;
     sum[3] = xpe_fix(0.5f, unit.magic, unit.bias);
     in = xpt_bench_make_from(t, 0, sum, sizeof sum);
-    t.b->mode_deviation(t.team, 0, &(xpe_mode_deviation_args){1, 10, &unit, in, to});
+    t.b->mode_deviation(t.team, 0, &(xpe_mode_deviation_args){1, 10, numbers, in, to});
     xpt_bench_wait(t);
     xpt_bench_read(t, out, to, sizeof out);
     for (int i = 0; i < PLANE; i++)
         assert_true(out[i] == (i == 3 ? 0.05f : 1e-6f));
     t.b->buffer_destroy(in);
+    t.b->buffer_destroy(numbers);
     t.b->buffer_destroy(to);
     t.b->close(t.team);
 }

@@ -404,54 +404,83 @@ static void a_run_that_diverges_later_keeps_its_last_good_iteration(void **state
         }
 }
 
+typedef struct shown {
+    xpe_c32 *object, *probe;
+} shown;
+
+static shown show(xpe_run *run, size_t pixels)
+{
+    shown s = {xpt_new(pixels, sizeof *s.object), xpt_new(256, sizeof *s.probe)};
+    xpe_error err;
+
+    assert_int_equal(xpe_run_object(run, s.object, &err), XPE_OK);
+    assert_int_equal(xpe_run_probe(run, s.probe, &err), XPE_OK);
+    for (size_t i = 0; i < pixels; i++)
+        assert_true(isfinite(s.object[i].re) && isfinite(s.object[i].im));
+    for (int i = 0; i < 256; i++)
+        assert_true(isfinite(s.probe[i].re) && isfinite(s.probe[i].im));
+    return s;
+}
+
+static void hide(shown s)
+{
+    free(s.object);
+    free(s.probe);
+}
+
 /* The same without a data error in between: whenever it is noticed, what was read is finite, and
- * what stays is the iteration before. */
+ * what stays is the iteration before.  Returns how many stay. */
+static int diverge_unnoticed(bool known, float probe_data_fit, bool look, int devices)
+{
+    xpt_case *c = xpt_tiny_create(1);
+    size_t pixels = (size_t)(c->rows * c->cols);
+    xpe_stage stage = xpt_stage(12);
+    shown kept[13], got;
+    xpe_status st = XPE_OK;
+    xpe_report report;
+    xpe_error err;
+    double *counts = near_the_end_of_float(c, &stage, known);
+    int steps = 0, good;
+    live l;
+
+    stage.report_every = 12;
+    stage.probe_data_fit = (double)probe_data_fit;
+    l = open_run(c, &stage, devices, 2);
+    kept[0] = show(l.run, pixels);
+    while (st == XPE_OK && steps < 12) {
+        st = xpe_run_step(l.run, &report, &err);
+        if (st == XPE_OK && look)
+            kept[steps + 1] = show(l.run, pixels);
+        steps += st == XPE_OK;
+    }
+    assert_int_equal(st, XPE_DIVERGED);
+    got = show(l.run, pixels);
+    good = xpe_run_progress(l.run).iteration;
+    assert_in_range(good, 0, 11);
+    if (look) {
+        assert_memory_equal(got.object, kept[good].object, pixels * sizeof *got.object);
+        assert_memory_equal(got.probe, kept[good].probe, 256 * sizeof *got.probe);
+    }
+    assert_int_equal(xpe_run_step(l.run, &report, &err), XPE_INVALID);
+    for (int i = 0; i <= (look ? steps : 0); i++)
+        hide(kept[i]);
+    hide(got);
+    close_run(l);
+    free(counts);
+    xpt_case_destroy(c);
+    return good;
+}
+
 static void a_run_that_diverges_unnoticed_goes_back_when_it_is_noticed(void **state)
 {
     (void)state;
-    for (int known = 0; known < 2; known++)
-        for (int look = 0; look < 2; look++)
-            for (int devices = 1; devices <= 3; devices += 2) {
-                xpt_case *c = xpt_tiny_create(1);
-                size_t pixels = (size_t)(c->rows * c->cols);
-                xpe_c32 *kept = xpt_new(pixels * 13, sizeof *kept),
-                        *got = xpt_new(pixels, sizeof *got);
-                xpe_stage stage = xpt_stage(12);
-                xpe_status st = XPE_OK;
-                xpe_report report;
-                xpe_error err;
-                double *counts = near_the_end_of_float(c, &stage, known);
-                int steps = 0;
-                live l;
-
-                stage.report_every = 12;
-                l = open_run(c, &stage, devices, 2);
-                assert_int_equal(xpe_run_object(l.run, kept, &err), XPE_OK);
-                while (st == XPE_OK && steps < 12) {
-                    st = xpe_run_step(l.run, &report, &err);
-                    steps += st == XPE_OK;
-                    if (st == XPE_OK && look)
-                        assert_int_equal(xpe_run_object(l.run, kept + (size_t)steps * pixels, &err),
-                                         XPE_OK);
-                    for (size_t i = 0; st == XPE_OK && look && i < pixels; i++)
-                        assert_true(isfinite(kept[(size_t)steps * pixels + i].re) &&
-                                    isfinite(kept[(size_t)steps * pixels + i].im));
-                }
-                assert_int_equal(st, XPE_DIVERGED);
-                assert_int_equal(xpe_run_object(l.run, got, &err), XPE_OK);
-                steps = xpe_run_progress(l.run).iteration;
-                assert_int_equal(steps, known ? 2 : 1); /* wherever it is noticed */
-                if (look)
-                    assert_memory_equal(got, kept + (size_t)steps * pixels, pixels * sizeof *got);
-                for (size_t i = 0; i < pixels; i++)
-                    assert_true(isfinite(got[i].re) && isfinite(got[i].im));
-                assert_int_equal(xpe_run_step(l.run, &report, &err), XPE_INVALID);
-                close_run(l);
-                free(counts);
-                free(kept);
-                free(got);
-                xpt_case_destroy(c);
-            }
+    for (int look = 0; look < 2; look++)
+        for (int devices = 1; devices <= 3; devices += 2) { /* wherever it is noticed */
+            assert_int_equal(diverge_unnoticed(true, 0, look, devices), 2);
+            assert_int_equal(diverge_unnoticed(false, 0, look, devices), 1);
+            assert_int_equal(diverge_unnoticed(false, 0.6f, look, devices),
+                             diverge_unnoticed(false, 0.6f, true, 1));
+        }
 }
 
 static void after_diverging_there_is_no_next_step(void **state)

@@ -45,6 +45,24 @@ xpe_buffer *xpt_bench_make_from(xpt_bench t, int device, const void *from, size_
     return buffer;
 }
 
+xpe_buffer *xpt_bench_numbers(xpt_bench t, int modes, const xpe_unit *unit, const double *share,
+                              const double *eps, double patch_eps)
+{
+    xpe_numbers n = {.patch_eps = patch_eps};
+
+    for (int k = 0; k < modes; k++)
+        n.mode[k] = (xpe_mode_numbers){.share = share ? share[k] : 0,
+                                       .d_eps = eps ? eps[k] : 0,
+                                       .cover_eps = eps ? eps[k] : 0,
+                                       .unit_w = unit[k],
+                                       .unit_v = unit[k],
+                                       .unit_l = unit[k],
+                                       .unit_r = unit[k],
+                                       .unit_s = unit[k],
+                                       .unit_dev = unit[k]};
+    return xpt_bench_make_from(t, 0, &n, sizeof n);
+}
+
 void xpt_bench_read(xpt_bench t, void *to, const xpe_buffer *from, size_t bytes)
 {
     t.b->download(t.team, to, from, 0, bytes);

@@ -25,9 +25,9 @@ void xpt_hold(xpe_c32 *out, const xpe_c32 *in, int64_t n, double factor)
 
 void xpt_scene_destroy(xpt_scene *s)
 {
-    xpe_buffer *const all[] = {s->first_buffer, s->y,       s->energy, s->masked,  s->v,
-                               s->image,        s->z,       s->probe,  s->divider, s->weight,
-                               s->misfit,       s->v_energy};
+    xpe_buffer *const all[] = {s->first_buffer, s->y,        s->energy, s->masked,  s->v,
+                               s->image,        s->z,        s->probe,  s->divider, s->weight,
+                               s->misfit,       s->v_energy, s->numbers};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         s->t.b->buffer_destroy(all[i]);
@@ -76,6 +76,7 @@ xpt_scene xpt_scene_create(int threads, int64_t block, int64_t rows, int64_t col
                      XPE_OK);
     for (int k = 0; k < 4; k++)
         s.unit[k] = xpe_unit_make(64.0, block);
+    s.numbers = xpt_bench_numbers(s.t, modes, s.unit, NULL, NULL, 1e-6);
     free(ones);
     return s;
 }
@@ -124,9 +125,7 @@ void xpt_scene_fit(const xpt_scene *s, int flags, float one_minus_alpha, float t
                          .divider = s->divider,
                          .weight = s->weight,
                          .sums = s->sums,
-                         .unit_w = s->unit,
-                         .unit_v = s->unit,
-                         .unit_l = s->unit,
+                         .numbers = s->numbers,
                          .misfit = s->misfit,
                          .v_energy = s->v_energy};
 

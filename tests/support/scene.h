@@ -16,9 +16,9 @@ typedef struct xpt_scene {
     int modes;
     int32_t *first;
     xpe_buffer *first_buffer, *y, *energy, *masked, *v, *image, *z, *probe, *divider, *weight,
-        *misfit, *v_energy;
+        *misfit, *v_energy, *numbers;
     xpe_sums *sums;
-    xpe_unit unit[4];
+    xpe_unit unit[4]; /* as in numbers, whose guard of patches is 1e-6 */
 } xpt_scene;
 
 /* Frames in random places, sorted by row; weights 1, all else 0; sums that hold up to 64 a frame.

@@ -220,7 +220,7 @@ static void assert_close(const char *what, double seen, double bound)
 typedef struct side {
     xpt_bench t;
     xpe_buffer *first, *y, *energy, *masked, *v, *z, *image, *probe, *divider, *weight, *misfit,
-        *v_energy;
+        *v_energy, *numbers;
     xpe_sums *sums;
     int64_t order[FRAMES];
 } side;
@@ -245,6 +245,7 @@ static side side_create(const scene *s, int i)
     a.weight = put(t, s->weight, modes * sizeof *s->weight);
     a.misfit = xpt_bench_make(t, 0, FRAMES * sizeof(double));
     a.v_energy = xpt_bench_make(t, 0, FRAMES * sizeof(float));
+    a.numbers = xpt_bench_numbers(t, MODES, s->unit, NULL, NULL, 1e-6);
     if (t.b->sums_create(&a.sums, t.team, 0, &desc, &err) != XPE_OK)
         fail_msg("%s", err.text);
     for (int j = 0; j < FRAMES; j++)
@@ -263,8 +264,9 @@ static side side_create(const scene *s, int i)
 
 static void side_destroy(side *a)
 {
-    xpe_buffer *const all[] = {a->first, a->y,     a->energy,  a->masked, a->v,      a->z,
-                               a->image, a->probe, a->divider, a->weight, a->misfit, a->v_energy};
+    xpe_buffer *const all[] = {a->first,  a->y,        a->energy, a->masked,  a->v,
+                               a->z,      a->image,    a->probe,  a->divider, a->weight,
+                               a->misfit, a->v_energy, a->numbers};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         a->t.b->buffer_destroy(all[i]);
@@ -315,9 +317,7 @@ static void the_trip(int64_t n)
                            .divider = a.divider,
                            .weight = a.weight,
                            .sums = a.sums,
-                           .unit_w = s.unit,
-                           .unit_v = s.unit,
-                           .unit_l = s.unit,
+                           .numbers = a.numbers,
                            .misfit = a.misfit,
                            .v_energy = a.v_energy});
         xpt_bench_wait(a.t);
@@ -386,8 +386,7 @@ static void the_update(int64_t n)
                              .weight = a.weight,
                              .divider = a.divider,
                              .sums = a.sums,
-                             .unit_v = s.unit,
-                             .unit_l = s.unit,
+                             .numbers = a.numbers,
                              .misfit = a.misfit,
                              .v_energy = a.v_energy,
                              .image = a.image};
@@ -460,7 +459,7 @@ static copies_told work_on_copies(const scene *s, int i)
                          &err) != XPE_OK)
         fail_msg("%s", err.text);
     t.b->sums_clear(t.team, 0, sums);
-    t.b->deviation(t.team, 0, &(xpe_deviation_args){MODES, batch, state, sums, s->unit});
+    t.b->deviation(t.team, 0, &(xpe_deviation_args){MODES, batch, state, sums, a.numbers});
     read_probe_sum(s, t, sums, XPE_SUM_REAL, told.deviation);
     t.b->settle(t.team, 0, &(xpe_settle_args){MODES, batch, state, 0.9f});
     xpt_bench_wait(t);
@@ -477,15 +476,13 @@ static copies_told work_on_copies(const scene *s, int i)
                                      .one_minus_alpha = 1 - ALPHA,
                                      .alpha = ALPHA,
                                      .two_rho = TWO_RHO,
-                                     .patch_eps = 1e-6f,
                                      .cols = s->cols,
                                      .first = a.first,
                                      .y = a.y,
                                      .image = a.image,
                                      .probe = a.probe,
                                      .sums = sums,
-                                     .unit_r = s->unit,
-                                     .unit_s = s->unit,
+                                     .numbers = a.numbers,
                                      .s_energy = s_energy});
     read_probe_sum(s, t, sums, XPE_SUM_B, told.sum_s);
     read_probe_sum(s, t, sums, XPE_SUM_A, told.sum_r);
@@ -618,7 +615,8 @@ static void work_on_images(const scene *s, int i, rest_told *told)
     double share[MODES] = {0.7, 0.3}, eps[MODES] = {1e-6, 2e-6};
     int32_t *count = xpt_new((size_t)s->window, sizeof *count);
     xpe_buffer *b_w, *b_real, *v, *l, *b_count, *z, *image, *row_energy, *row_max, *cover, *u, *d,
-        *u_max, *dev, *me, *probe, *divider, *weight, *mode_max;
+        *u_max, *dev, *me, *probe, *divider, *weight, *mode_max,
+        *numbers = xpt_bench_numbers(t, MODES, s->unit, share, eps, 0);
 
     for (size_t k = 0; k < pixels * 2; k++)
         w[k] = (int64_t)((xpt_random_unit(&r) - 0.5) * 0x1p52);
@@ -636,16 +634,15 @@ static void work_on_images(const scene *s, int i, rest_told *told)
     row_energy = xpt_bench_make(t, 0, (size_t)s->rows * sizeof(double));
     row_max = xpt_bench_make(t, 0, (size_t)s->rows * 2 * sizeof(double));
     cover = xpt_bench_make(t, 0, (size_t)s->rows * MODES * sizeof(double));
-    t.b->unfix(t.team, 0, &(xpe_unfix_args){MODES, 2, s->rows, s->cols, s->unit, b_w, v, NULL});
-    t.b->unfix(t.team, 0, &(xpe_unfix_args){MODES, 1, s->rows, s->cols, s->unit, b_real, l, cover});
+    t.b->unfix(t.team, 0, &(xpe_unfix_args){MODES, 2, s->rows, s->cols, numbers, b_w, v, 0, NULL});
+    t.b->unfix(t.team, 0,
+               &(xpe_unfix_args){MODES, 1, s->rows, s->cols, numbers, b_real, l, 0, cover});
     t.b->average(t.team, 0,
                  &(xpe_average_args){.modes = MODES,
                                      .rows = s->rows,
                                      .cols = s->cols,
                                      .two_rho = 0.8,
-                                     .share = share,
-                                     .eps = eps,
-                                     .unit_w = s->unit,
+                                     .numbers = numbers,
                                      .w = b_w,
                                      .v = v,
                                      .l = l,
@@ -665,12 +662,12 @@ static void work_on_images(const scene *s, int i, rest_told *told)
     mode_max = xpt_bench_make(t, 0, (size_t)(s->n * MODES * 3) * sizeof(double));
     t.b->mode_average(
         t.team, 0,
-        &(xpe_mode_average_args){MODES, FRAMES, 0.8, s->unit, s->unit, b_w, b_w, u, d, u_max});
-    t.b->mode_deviation(t.team, 0, &(xpe_mode_deviation_args){MODES, FRAMES, s->unit, b_real, dev});
+        &(xpe_mode_average_args){MODES, FRAMES, 0.8, numbers, b_w, b_w, u, d, NULL, u_max});
+    t.b->mode_deviation(t.team, 0, &(xpe_mode_deviation_args){MODES, FRAMES, numbers, b_real, dev});
     t.b->mode_energy(t.team, 0, &(xpe_mode_energy_args){MODES, d, me});
     t.b->mode_derive(
         t.team, 0,
-        &(xpe_mode_derive_args){MODES, 1.25, 0.6, share, eps, d, probe, divider, weight, mode_max});
+        &(xpe_mode_derive_args){MODES, 1.25, 0.6, numbers, d, probe, divider, weight, mode_max});
     xpt_bench_wait(t);
     take(t, told->v = xpt_new(pixels * 2, 8), v, pixels * 2 * sizeof(double));
     take(t, told->l = xpt_new(pixels, 8), l, pixels * sizeof(double));
@@ -689,6 +686,7 @@ static void work_on_images(const scene *s, int i, rest_told *told)
     take(t, told->divider = xpt_new(plane, 8), divider, plane * sizeof(xpe_c32));
     take(t, told->weight = xpt_new(plane, 4), weight, plane * sizeof(float));
     take(t, told->mode_max, mode_max, (size_t)(s->n * MODES * 3) * sizeof(double));
+    t.b->buffer_destroy(numbers);
     t.b->buffer_destroy(b_w);
     t.b->buffer_destroy(b_real);
     t.b->buffer_destroy(b_count);
@@ -765,6 +763,102 @@ static void the_rest(int64_t n)
     scene_destroy(&s);
 }
 
+/* The numbers between the steps: largest values and what follows from them are equal, sums of rows
+ * are sums. */
+#define ROWS 700 /* more than one for a thread of a block */
+
+static xpe_numbers numbers_of(xpt_bench t, bool known, double maxima[6])
+{
+    xpe_numbers_model model = {.modes = MODES,
+                               .known = known,
+                               .masked = true,
+                               .object_data_fit = 0.6,
+                               .probe_data_fit = 0.4,
+                               .two_rho = 1,
+                               .frame_norm = 30,
+                               .pixels = 256,
+                               .cover_pixels = ROWS * ROWS,
+                               .num_frames = 100,
+                               .count_max = 12};
+    static float floats[ROWS];
+    static double rows[ROWS * 3 * MODES];
+    xpe_numbers n;
+    xpe_buffer *fb, *rb, *mb = xpt_bench_make(t, 0, 6 * sizeof(double)),
+                         *nb = xpt_bench_make(t, 0, sizeof(xpe_numbers));
+    xpt_random r = {78};
+
+    for (int i = 0; i < ROWS; i++)
+        floats[i] = (float)xpt_random_unit(&r);
+    for (int i = 0; i < ROWS * 3 * MODES; i++)
+        rows[i] = xpt_random_unit(&r);
+    fb = put(t, floats, sizeof floats);
+    rb = put(t, rows, sizeof rows);
+    for (int slot = 0; slot < 2; slot++)
+        t.b->maxima(t.team, 0,
+                    &(xpe_maxima_args){.slot = slot,
+                                       .floats_count = slot ? ROWS : 3,
+                                       .doubles_count = ROWS,
+                                       .floats = fb,
+                                       .doubles = slot ? rb : NULL,
+                                       .columns = 2,
+                                       .out = mb});
+    for (int step = XPE_NUMBERS_AVERAGE; step <= XPE_NUMBERS_COVER; step++)
+        t.b->numbers(t.team, 0,
+                     &(xpe_numbers_args){.step = (xpe_numbers_step)step,
+                                         .model = model,
+                                         .iteration = 5,
+                                         .devices = 2,
+                                         .maxima = mb,
+                                         .count = ROWS,
+                                         .rows = known && step == XPE_NUMBERS_AVERAGE ? NULL : rb,
+                                         .numbers = nb});
+    xpt_bench_wait(t);
+    take(t, maxima, mb, 6 * sizeof(double));
+    take(t, &n, nb, sizeof n);
+    t.b->buffer_destroy(fb);
+    t.b->buffer_destroy(rb);
+    return n;
+}
+
+static void assert_sum_of_rows(double a, double b)
+{
+    assert_true(a > 0);
+    assert_close("numbers", fabs(a - b), 2 * ROWS * 0x1p-53 * a);
+}
+
+static void numbers_between_the_steps(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++) {
+        scene s = scene_create(16);
+        double maxima[SIDES][6];
+        xpe_numbers n[SIDES];
+
+        for (int i = 0; i < SIDES; i++)
+            n[i] = numbers_of(s.t[i], known, maxima[i]);
+        assert_memory_equal(maxima[0], maxima[1], sizeof maxima[0]);
+        assert_int_equal(n[0].bad.iteration, 0);
+        assert_int_equal(n[1].bad.iteration, 0);
+        assert_true(n[0].v == n[1].v && n[0].z == n[1].z && n[0].image == n[1].image &&
+                    n[0].s == n[1].s && n[0].u == n[1].u);
+        if (!known)
+            assert_sum_of_rows(n[0].patch_eps, n[1].patch_eps);
+        for (int k = 0; k < MODES; k++) {
+            const xpe_mode_numbers *a = &n[0].mode[k], *b = &n[1].mode[k];
+            assert_sum_of_rows(a->energy, b->energy);
+            assert_sum_of_rows(a->share, b->share);
+            assert_sum_of_rows(a->d_eps, b->d_eps);
+            assert_sum_of_rows(a->cover_eps, b->cover_eps);
+            assert_true(a->d_max == b->d_max && a->weight_max == b->weight_max &&
+                        a->reach == b->reach);
+            assert_memory_equal(&a->unit_l, &b->unit_l, sizeof a->unit_l);
+            assert_memory_equal(&a->unit_v, &b->unit_v, sizeof a->unit_v);
+            assert_memory_equal(&a->unit_s, &b->unit_s, sizeof a->unit_s);
+        }
+        scene_destroy(&s);
+    }
+}
+
 static void by_cufft_and_by_transforms_of_our_own(void **state)
 {
     (void)state;
@@ -780,6 +874,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_cufft_and_by_transforms_of_our_own),
+        cmocka_unit_test(numbers_between_the_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
