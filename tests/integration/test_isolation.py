@@ -25,11 +25,13 @@ def job_of(path, iterations=20, **changes):
 
 @pytest.fixture
 def scripted(request, tmp_path):
-    """scripted(script, *options): a started daemon whose workers follow the script."""
+    """scripted(script, *options): a started daemon whose workers follow the script; group: the control group it is put into."""
     made = request.node.daemons = []
 
-    def make(script, *options, program=None):
+    def make(script, *options, group=None):
         daemon = faults.ScriptedDaemon(tmp_path / f"scripted{len(made)}", script, *options)
+        if group:
+            daemon.prefix = ["/bin/sh", "-c", 'echo $$ >"$0/cgroup.procs"; exec "$@"', str(group)]
         made.append(daemon)
         return daemon.start()
 
@@ -346,6 +348,52 @@ def test_a_worker_that_keeps_memory_is_replaced_between_jobs(scripted, scan_file
     assert re.search(r"worker 0 \(\d+\) holds 3\d\d MiB between jobs, more than the 200 of worker.memory_mib; it is replaced", daemon.log.read_text())
     next_job_succeeds(daemon, scan_file)
     assert len(daemon.started()) == 2
+
+
+@pytest.fixture
+def small_group():
+    """A control group whose processes may take 400 MiB, of the second version or the first."""
+    for root, limit, swap in ((pathlib.Path("/sys/fs/cgroup"), "memory.max", "memory.swap.max"),
+                              (pathlib.Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.memsw.limit_in_bytes")):
+        group = root / f"xptychod-test-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        if (group / limit).exists():
+            break
+        group.rmdir()
+    else:
+        pytest.skip("no control group that limits memory can be made here")
+    try:
+        (group / limit).write_text(str(400 << 20))
+        if (group / swap).exists():
+            (group / swap).write_text("0" if limit == "memory.max" else str(400 << 20))
+        yield group
+    finally:
+        xptychod.wait_until(lambda: not (group / "cgroup.procs").read_text(), "all of them are gone")
+        group.rmdir()
+
+
+@pytest.fixture
+def scripted_in_small_group(small_group, scripted):  # in this order, so that the daemon is gone before its group
+    return lambda script, *options: scripted(script, *options, group=small_group)
+
+
+def test_the_kernel_kills_a_worker_for_want_of_memory(scripted_in_small_group, small_group, scan_file, tmp_path):
+    """The one that takes it, by the kernel's own hand; broker, reader and the other worker stay, and the job says why."""
+    daemon, jobs = side_by_side(scripted_in_small_group, scan_file, tmp_path, [{"do": "grow", "size": 2000, "at": 4}, {}], iterations=40)
+    for job_id in jobs:
+        events = daemon.api.events(job_id)
+        check_log(events)
+        assert events[-1]["state"] == "succeeded", events[-1]
+    died = [e["detail"] for job_id in jobs for e in daemon.api.events(job_id) if e.get("reason") == "worker-died"]
+    assert died == ["the worker was ended by signal 9 (Killed), as the system was out of memory"]
+    assert len(daemon.started()) == 3 and daemon.process.poll() is None
+    counts = [line for name in ("memory.events", "memory.oom_control") if (small_group / name).exists()
+              for line in (small_group / name).read_text().splitlines()]
+    assert "oom_kill 1" in counts, counts
+    next_job_succeeds(daemon, scan_file)
 
 
 @pytest.mark.skipif(faults.available() is not None, reason=str(faults.available()))

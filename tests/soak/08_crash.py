@@ -2,8 +2,8 @@
 """Test 8: one of two workers ends by SIGSEGV, SIGABRT or SIGKILL at a random moment (--rounds), the real ones with real jobs.
 
 Passes when its job goes on from its checkpoint to the bits of an undisturbed run, the job of the other worker is not touched,
-and a worker is back in less than five seconds; a job that takes two workers with it is poison.  A kill for want of memory is
-played by the kernel's count (test_isolation.py), as no test may fill the machine.
+and a worker is back in less than five seconds; a job that takes two workers with it is poison.  The kernel's own kill for want
+of memory is in test_isolation.py.
 """
 
 import os

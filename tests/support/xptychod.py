@@ -257,12 +257,13 @@ class Daemon:
         self.log = self.folder / "daemon.log"
         self.arguments = list(arguments)
         self.mark = uuid.uuid4().hex
+        self.prefix = []  # a command that starts it in a place of its own
         self.environment = {}  # beside that of the test
         self.process = None
         self.ready = None
 
     def command(self):
-        return [program("xptychod"), "--user", "--port", "0", "--runtime-dir", str(self.runtime),
+        return [*self.prefix, program("xptychod"), "--user", "--port", "0", "--runtime-dir", str(self.runtime),
                 "--state-dir", str(self.state), *self.arguments]
 
     def spawn(self):
