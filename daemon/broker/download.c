@@ -32,6 +32,7 @@ struct xpd_download {
     pthread_cond_t change; /* for the thread */
     /* under the lock */
     enum { OPENING, OPEN, GONE, BROKEN } state;
+    int fd; /* of the file, or -1 */
     bool go, dropped, starved, thread_over;
     int64_t first, left;
     size_t begin, used; /* of the ring */
@@ -110,8 +111,11 @@ static void *serve(void *context)
     int wake = d->wake;
     int fd = open(d->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* may hang */
     struct stat st;
-    bool good = fd >= 0 && fstat(fd, &st) == 0 && is_the_one(&st, d->inode, d->bytes, d->mtime_ns);
 
+    pthread_mutex_lock(&d->lock);
+    d->fd = fd;
+    pthread_mutex_unlock(&d->lock);
+    bool good = fd >= 0 && fstat(fd, &st) == 0 && is_the_one(&st, d->inode, d->bytes, d->mtime_ns);
     pthread_mutex_lock(&d->lock);
     if (d->state == OPENING)
         d->state = good ? OPEN : GONE;
@@ -265,6 +269,7 @@ static xpd_download *create(downloads *all, xpd_request *r, const json_t *result
     pthread_cond_init(&d->change, NULL);
     d->all = all;
     d->wake = all->source.fd;
+    d->fd = -1;
     d->path = strdup(path ? path : "");
     d->ring = malloc(RING);
     d->inode = json_integer_value(json_object_get(result, "inode"));
@@ -430,6 +435,20 @@ bool xpd_downloads_none(const xpd_broker *b)
 {
     const downloads *all = b->downloads;
     return !all || !all->list;
+}
+
+int xpd_downloads_open(const xpd_broker *b, int out[XPD_DOWNLOADS_MAX])
+{
+    const downloads *all = b->downloads;
+    int count = 0;
+
+    for (xpd_download *d = all ? all->list : NULL; d && count < XPD_DOWNLOADS_MAX; d = d->next) {
+        pthread_mutex_lock(&d->lock);
+        if (d->fd >= 0)
+            out[count++] = d->fd;
+        pthread_mutex_unlock(&d->lock);
+    }
+    return count;
 }
 
 void xpd_downloads_close(xpd_broker *b)

@@ -4,8 +4,8 @@
  * not.  So each download has a thread of its own, which opens the file, sees whether it is still
  * the one that was written, and reads ahead into a small ring; the loop takes from the ring.  A
  * thread that hangs keeps its place among the few that one user may have, and nothing else.  (Where
- * the kernel lets it not even be killed, as FUSE does, the process that ends stays in the table,
- * with its locks, until the file system answers; NFS lets go.)
+ * the kernel lets it not even be killed, as FUSE does, the process that ends stays in the table
+ * until the file system answers; NFS lets go.)
  *
  * Loop thread only, but for the thread of a download. */
 #ifndef XPD_DOWNLOAD_H
@@ -34,6 +34,8 @@ bool xpd_result_is_there(const json_t *result);
 
 void xpd_downloads_tick(xpd_broker *b); /* ends those that got nothing for too long */
 bool xpd_downloads_none(const xpd_broker *b);
+/* Descriptors of the files that are open; returns how many. */
+int xpd_downloads_open(const xpd_broker *b, int out[XPD_DOWNLOADS_MAX]);
 void xpd_downloads_close(xpd_broker *b); /* only when there are none */
 
 #endif

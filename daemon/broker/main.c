@@ -23,6 +23,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -429,6 +430,29 @@ static bool start(service *s, xpd_error *err)
     return true;
 }
 
+/* Closes every descriptor but those of results that are being read: closing these may hang.  Where
+ * a thread waits for a file system that is away, the kernel keeps the process with all that it has
+ * open until that answers; so the locks, the database, the addresses and the clients are let go
+ * of here, and the next broker can start. */
+static void let_go(const xpd_broker *b)
+{
+    int kept[XPD_DOWNLOADS_MAX], count = xpd_downloads_open(b, kept);
+    unsigned from = 0;
+
+    for (;;) {
+        unsigned next = UINT_MAX;
+        for (int i = 0; i < count; i++) {
+            if ((unsigned)kept[i] >= from && (unsigned)kept[i] < next)
+                next = (unsigned)kept[i];
+        }
+        if (next > from)
+            close_range(from, next == UINT_MAX ? next : next - 1, 0);
+        if (next == UINT_MAX)
+            return;
+        from = next + 1;
+    }
+}
+
 static void finish(service *s)
 {
     xpd_broker *b = &s->b;
@@ -448,6 +472,7 @@ static void finish(service *s)
         if (!b->failed)
             xpd_store_flush(b->store);
         xpd_log(XPD_LOG_INFO, NULL, "stopped at once");
+        let_go(b);
         _exit(b->failed ? EXIT_FAILURE : EXIT_SUCCESS);
     }
     xpd_http_close(b->http);

@@ -16,10 +16,14 @@
 #include <unistd.h>
 
 #define MESSAGES_A_TURN 64 /* then others have their turn */
+#define LOST_MS 20000      /* after SIGKILL; to give back much memory takes a while, too */
+#define LOST_STOPPING_MS 5000
+#define LOST_MAX 4
 
 extern char **environ;
 
 static xpd_child *children;
+static pid_t lost[LOST_MAX]; /* 0 = a free place */
 
 void xpd_exit_text(char *out, size_t size, int wait_status)
 {
@@ -83,6 +87,40 @@ bool xpd_child_send(xpd_child *child, xpp_ipc_type type, const json_t *body, con
                 : result == XPP_IPC_AGAIN ? "it does not read"
                                           : strerror(errno));
     return result == XPP_IPC_OK;
+}
+
+/* ------------------------------------------------------------------------------------- lost */
+
+static void unlink_child(xpd_child *child)
+{
+    close_socket(child);
+    xpd_timer_cancel(&child->kill_timer);
+    xpd_timer_cancel(&child->lost_timer);
+    *child->link = child->next;
+    if (child->next)
+        child->next->link = child->link;
+    child->pid = 0;
+}
+
+static void leave_behind(void *context)
+{
+    xpd_child *child = context;
+    int place = 0;
+
+    while (place < LOST_MAX && lost[place] != 0)
+        place++;
+    if (place == LOST_MAX) {
+        xpd_timer_set(&child->b->loop, &child->lost_timer, LOST_MS);
+        return;
+    }
+    xpd_log(XPD_LOG_ERROR, NULL,
+            "%s (%d) was killed and is still there, as it waits for a file system or a device that "
+            "does not answer; it is left behind",
+            child->name, (int)child->pid);
+    lost[place] = child->pid;
+    receive(child, INT_MAX);
+    unlink_child(child);
+    child->on_exit(child, SIGKILL); /* as wait would say it */
 }
 
 /* ---------------------------------------------------------------------------------- starting */
@@ -189,6 +227,7 @@ bool xpd_child_start(xpd_child *child, const char *program, const char *const *a
         child->next->link = &child->next;
     children = child;
     child->kill_timer = (xpd_timer){.fire = kill_now, .context = child};
+    child->lost_timer = (xpd_timer){.fire = leave_behind, .context = child};
     if (socket) {
         child->source = (xpd_source){.fd = pair[0], .ready = socket_ready, .context = child};
         pair[0] = -1;
@@ -209,8 +248,12 @@ done:
 
 void xpd_child_signal(xpd_child *child, int signal_number)
 {
-    if (child->pid > 0)
-        kill(child->pid, signal_number);
+    if (child->pid <= 0)
+        return;
+    kill(child->pid, signal_number);
+    if (signal_number == SIGKILL && child->may_be_lost && !xpd_timer_armed(&child->lost_timer))
+        xpd_timer_set(&child->b->loop, &child->lost_timer,
+                      child->b->stopping ? LOST_STOPPING_MS : LOST_MS);
 }
 
 void xpd_child_kill_after(xpd_child *child, int64_t delay_ms)
@@ -222,18 +265,20 @@ void xpd_child_kill_after(xpd_child *child, int64_t delay_ms)
 void xpd_children_reap(void)
 {
     xpd_child *next;
+
+    for (int i = 0; i < LOST_MAX; i++) {
+        if (lost[i] == 0 || waitpid(lost[i], NULL, WNOHANG) != lost[i])
+            continue;
+        xpd_log(XPD_LOG_INFO, NULL, "process %d, which was left behind, has ended", (int)lost[i]);
+        lost[i] = 0;
+    }
     for (xpd_child *child = children; child; child = next) {
         int status;
         next = child->next;
         if (waitpid(child->pid, &status, WNOHANG) != child->pid)
             continue;
         receive(child, INT_MAX); /* what it said before it went */
-        close_socket(child);
-        xpd_timer_cancel(&child->kill_timer);
-        *child->link = child->next;
-        if (child->next)
-            child->next->link = child->link;
-        child->pid = 0;
+        unlink_child(child);
         child->on_exit(child, status);
         next = children; /* the callback may have changed the list */
     }

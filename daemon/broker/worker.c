@@ -229,7 +229,8 @@ xpd_worker *xpd_worker_add(xpd_broker *b, bool gpu)
                            .source.fd = -1,
                            .on_message = on_message,
                            .on_exit = on_exit_,
-                           .context = w};
+                           .context = w,
+                           .may_be_lost = true};
     w->restart = (xpd_timer){.fire = start, .context = w};
     w->ping = (xpd_timer){.fire = ping, .context = w};
     w->backoff_ms = BACKOFF_FIRST_MS;
@@ -340,6 +341,8 @@ void xpd_workers_destroy(xpd_broker *b)
     for (int i = 0; i < b->worker_count; i++) {
         xpd_timer_cancel(&b->workers[i]->restart);
         xpd_timer_cancel(&b->workers[i]->ping);
+        xpd_timer_cancel(&b->workers[i]->child.kill_timer);
+        xpd_timer_cancel(&b->workers[i]->child.lost_timer);
         free(b->workers[i]);
     }
     b->worker_count = 0;

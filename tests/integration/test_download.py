@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import platform
 import sqlite3
 import threading
 import time
@@ -13,6 +14,7 @@ import blocked_fs
 import xptychod
 
 SIZE = 3 << 20
+OPENAT = {"x86_64": "257"}.get(platform.machine(), "56")
 
 
 @pytest.fixture
@@ -79,6 +81,17 @@ def fetch_in_background(api, path, count=1):
     return threads, answers
 
 
+def waits_in_the_kernel(pid):
+    """Whether a thread of the process is opening a file, which takes no time where the file system answers."""
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/syscall"):
+        try:
+            if task.read_text().split()[0] == OPENAT:
+                return True
+        except OSError:
+            continue
+    return False
+
+
 def slowest_of(api, count=20):
     """The longest time that the service took for an answer."""
     def one():
@@ -121,10 +134,74 @@ def test_one_user_has_few_of_them_and_a_stop_does_not_wait(far, away):
     assert refused.headers["Retry-After"] and "by you" in refused.json()["detail"]
     far.process.terminate()
     xptychod.wait_until(lambda: "stopped at once" in far.log.read_text(), "the broker ends", 20)
-    away.unblock()  # who waits for FUSE does not even die: the kernel keeps what is left of the process until then
-    assert far.process.wait(30) == 0
     for thread in threads:
         thread.join(60)
+    assert len(answers) == 16, "all have an answer or a closed connection"
+    left, address = far.process, far.ready["http"]
+    with pytest.raises(ConnectionRefusedError):
+        xptychod.Api(address).get("/v1/version")
+    far.start()  # lock, database and addresses are free
+    assert left.poll() is None, "who waits for FUSE does not even die: the kernel keeps what is left of the process until then"
+    assert far.api.get("/v1/jobs").json()["jobs"][0]["state"] == "succeeded"
+    away.unblock()
+    assert left.wait(30) == 0
+
+
+def test_a_download_that_hangs_in_the_middle_keeps_nothing_from_the_next(far, away):
+    away.block()
+    before = away.reads
+    threads, answers = fetch_in_background(far.api, far.data, 2)
+    xptychod.wait_until(lambda: away.reads >= before + 2, "both are being read")
+    left = far.process
+    left.terminate()
+    xptychod.wait_until(lambda: "stopped at once" in far.log.read_text(), "the broker ends", 20)
+    for thread in threads:
+        thread.join(60)
+    far.start()
+    assert left.poll() is None
+    away.unblock()
+    assert left.wait(30) == 0
+    assert far.api.get(far.data).body == away.data[0]
+
+
+def test_a_worker_that_cannot_be_killed_is_replaced(make_daemon, away, slow_scan_file, scan_file):
+    daemon = make_daemon("--cancel-grace-s", "1", "--cuda", "none")
+    job = daemon.api.submit({"scan": {"path": slow_scan_file}, "recon": {"iterations": 100}, "checkpoint": "off",
+                             "output": {"path": str(away.path / "out.h5")}})["id"]
+    daemon.api.wait_for_iteration(job, 1)
+    away.block(opens=True)
+    daemon.api.wait_for_iteration(job, 100)
+    worker = daemon.pid_of("xptycho-worker")
+    xptychod.wait_until(lambda: waits_in_the_kernel(worker), "the worker waits for the folder of its result")
+    daemon.api.post(f"/v1/jobs/{job}/cancel")
+    other = daemon.api.submit({"scan": {"path": scan_file}, "recon": {"iterations": 2}})["id"]
+    assert daemon.api.finish(job)["state"] == "cancelled" and daemon.api.finish(other)["state"] == "succeeded", "others go on"
+    assert waits_in_the_kernel(worker) and f"({worker}) was killed and is still there" in daemon.log.read_text()
+    away.unblock()
+    xptychod.wait_until(lambda: f"process {worker}, which was left behind, has ended" in daemon.log.read_text(), "it is reaped", 30)
+
+
+def test_a_worker_that_cannot_be_killed_is_left_behind(make_daemon, away, slow_scan_file):
+    daemon = make_daemon("--drain-s", "1", "--cuda", "none")
+    job = daemon.api.submit({"scan": {"path": slow_scan_file}, "recon": {"iterations": 100}, "checkpoint": "off",
+                             "output": {"path": str(away.path / "out.h5")}})["id"]
+    daemon.api.wait_for_iteration(job, 1)
+    away.block(opens=True)
+    daemon.api.wait_for_iteration(job, 100)
+    worker, broker = daemon.pid_of("xptycho-worker"), daemon.process
+    xptychod.wait_until(lambda: waits_in_the_kernel(worker), "the worker waits for the folder of its result")
+    begin = time.monotonic()
+    broker.terminate()
+    assert broker.wait(60) == 0 and time.monotonic() - begin < 30
+    assert f"({worker}) was killed and is still there" in daemon.log.read_text()
+    daemon.start()
+    assert xptychod.alive(worker) or waits_in_the_kernel(worker), "it is there still"
+    again = daemon.api.show(job)
+    assert again["state"] in ("queued", "starting", "running"), again
+    daemon.api.post(f"/v1/jobs/{job}/cancel")
+    away.unblock()
+    assert daemon.api.finish(job)["state"] in ("cancelled", "failed")
+    xptychod.wait_until(lambda: not waits_in_the_kernel(worker), "it ends when the file system answers", 30)
 
 
 def test_a_result_that_was_replaced_is_gone_and_a_pipe_is_none(daemon, scan_file, tmp_path):

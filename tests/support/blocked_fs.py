@@ -50,7 +50,7 @@ class BlockedFolder:
         self.thread.start()
 
     def block(self, opens=False):
-        """Reads hang from now on, and with opens so does opening a file."""
+        """Reads hang from now on, and with opens so does opening a file or the folder."""
         self._answers.clear()
         if opens:
             self._opens.clear()
@@ -113,13 +113,13 @@ class BlockedFolder:
             elif code == OPEN:
                 threading.Thread(target=self._open, args=(unique,), daemon=True).start()
             elif code == OPENDIR:
-                self._reply(unique, struct.pack("=QII", 1, 0, 0))
+                threading.Thread(target=self._open, args=(unique,), daemon=True).start()
             elif code == READ:
                 threading.Thread(target=self._read, args=(unique, node, body), daemon=True).start()
             elif code == READDIR:
                 self._reply(unique)
             elif code == STATFS:
-                self._reply(unique, bytes(80))
+                self._reply(unique, struct.pack("=5Q10I", 1 << 20, 1 << 20, 1 << 20, 1000, 1000, 4096, 255, 4096, *[0] * 7))
             elif code in (RELEASE, FLUSH, RELEASEDIR, ACCESS):
                 self._reply(unique)
             elif code not in (FORGET, INTERRUPT, BATCH_FORGET):
