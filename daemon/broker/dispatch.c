@@ -99,6 +99,16 @@ void xpd_dispatch_learn(xpd_broker *b, const xpd_job *job, int64_t threads, bool
         xpd_store_note(b->store, &note);
 }
 
+void xpd_dispatch_glimpse(xpd_broker *b, const xpd_job *job, int64_t threads, double iteration_s)
+{
+    xpd_shape shape;
+
+    if (job->frames < 1)
+        return;
+    shape_of(&shape, b, job, threads);
+    xpd_history_glimpse(&b->history, &shape, iteration_s, xpd_wall_ms());
+}
+
 /* --------------------------------------------------------------------------------- scheduler */
 
 typedef struct user_list {

@@ -19,5 +19,7 @@ void xpd_dispatch_refresh(xpd_broker *b);
 bool xpd_set_kept_for_live(const xpd_broker *b, int set);
 /* What an ended run teaches. */
 void xpd_dispatch_learn(xpd_broker *b, const xpd_job *job, int64_t threads, bool whole);
+/* What one teaches that goes on. */
+void xpd_dispatch_glimpse(xpd_broker *b, const xpd_job *job, int64_t threads, double iteration_s);
 
 #endif

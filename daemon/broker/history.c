@@ -67,6 +67,14 @@ void xpd_history_learn(xpd_history *h, const xpd_shape *shape, double iteration_
              (long long)shape->frames, (long long)shape->side, (long long)shape->modes);
 }
 
+void xpd_history_glimpse(xpd_history *h, const xpd_shape *shape, double iteration_s, int64_t now_ms)
+{
+    xpd_timing *t = sensible(iteration_s) ? timing_of(h, shape) : NULL;
+
+    if (t && t->count == 0)
+        *t = (xpd_timing){.shape = *shape, .iteration_s = iteration_s, .t_ms = now_ms};
+}
+
 /* What an iteration costs grows with the pixels of all frames and modes. */
 static double work_of(const xpd_shape *shape)
 {

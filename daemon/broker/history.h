@@ -19,7 +19,7 @@ typedef struct xpd_shape {
 typedef struct xpd_timing {
     xpd_shape shape;
     double iteration_s, rest_s; /* an iteration; reading and writing together */
-    int64_t count, t_ms;
+    int64_t count, t_ms;        /* count 0: of a run that has not ended, see xpd_history_glimpse */
 } xpd_timing;
 
 typedef struct xpd_account {
@@ -42,6 +42,9 @@ void xpd_history_release(xpd_history *history);
 /* A finished run; *note (may be NULL) is to be kept. */
 void xpd_history_learn(xpd_history *history, const xpd_shape *shape, double iteration_s,
                        double rest_s, int64_t now_ms, xpd_note *note);
+/* What a run tells that has not ended: taken where none of that very shape has, until one does. */
+void xpd_history_glimpse(xpd_history *history, const xpd_shape *shape, double iteration_s,
+                         int64_t now_ms);
 /* Seconds that the iterations take and the rest, without the factor: of the shape itself, else
  * scaled from the nearest one of the same devices.  false = nothing is known. */
 bool xpd_history_guess(const xpd_history *history, const xpd_shape *shape, double *iteration_s,

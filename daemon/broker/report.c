@@ -1,6 +1,7 @@
 /* What a worker says of the job that it runs: progress, the end, its own death. */
 #include "run_own.h"
 
+#include "dispatch.h"
 #include "life.h"
 #include "log.h"
 #include "memory.h"
@@ -47,6 +48,27 @@ static bool ends_stage(const xpp_job *job, const xpd_progress *at)
            at->iter >= job->stages[at->stage].iterations;
 }
 
+#define SPEED_FIRST_MS 1000
+
+/* Iterations after the first one of a stage tell how long the others take: after a second, then
+ * each time that twice as much is known. */
+static void take_speed(xpd_run *run)
+{
+    const xpd_progress *at = &run->job->progress;
+    int64_t now = xpd_now_ms(), took = now - run->speed.from_ms, done = at->iter - run->speed.iter;
+
+    if (!run->speed.from_ms || at->stage != run->speed.stage || done < 0) {
+        run->speed.stage = at->stage;
+        run->speed.iter = at->iter;
+        run->speed.from_ms = now;
+        run->speed.next_ms = now + SPEED_FIRST_MS;
+    } else if (now >= run->speed.next_ms && done > 0) {
+        run->speed.next_ms = now + took;
+        xpd_dispatch_glimpse(run->b, run->job, xpd_worker_threads(run->w, run->job->cpu_threads),
+                             (double)took / (1000 * (double)done));
+    }
+}
+
 static bool take_event(xpd_run *run, json_t *event)
 {
     static const char *const types[] = {"iter", "preview", "warning",
@@ -72,6 +94,7 @@ static bool take_event(xpd_run *run, json_t *event)
             run->job->retries = 0;
             run->b->metrics.iterations++;
             xpd_pace_step(&run->pace, xpd_now_ms(), ends_stage(run->decoded, &run->job->progress));
+            take_speed(run);
         } else if (strcmp(type, "checkpoint") == 0) {
             xpd_pace_sign(&run->pace, xpd_now_ms());
         }

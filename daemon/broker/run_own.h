@@ -34,6 +34,9 @@ struct xpd_run {
     bool class_limit; /* that is its class's */
     xpd_timer deadline, grace, patience;
     xpd_pace pace;
+    struct {
+        int64_t stage, iter, from_ms, next_ms; /* next_ms: when it is looked at again */
+    } speed;                                   /* since its first iteration of this stage */
 };
 
 /* The only way out of a run, which is freed. */

@@ -90,6 +90,15 @@ def test_a_start_is_estimated_from_jobs_of_the_past(make_daemon, slow_scan_file)
     assert starts[0] > api.show(holder["id"])["started"]
 
 
+def test_a_start_is_estimated_from_the_job_that_runs_where_nothing_else_is_known(make_daemon, slow_scan_file):
+    api = make_daemon().api
+    holder = api.submit(job_of(slow_scan_file, 3000))
+    later = api.submit(job_of(slow_scan_file, 3000))
+    start = xptychod.wait_until(lambda: api.show(later["id"])["pending"]["estimated_start"], "the first job on this machine ever has an end")
+    assert start > api.show(holder["id"])["started"]
+    cancel(api, later, holder)
+
+
 def test_an_unknown_class_is_refused_with_the_names(shared_daemon, scan_file):
     answer = shared_daemon.api.post("/v1/jobs", job_of(scan_file, **{"class": "urgent"}))
     assert answer.status == 422 and "scavenger" in answer.json()["errors"][0]["detail"], answer

@@ -7,6 +7,26 @@
 
 static const xpd_shape small = {"cpu 1 2", 144, 64, 1};
 
+static void a_run_that_goes_on_tells_until_one_has_ended(void **state)
+{
+    xpd_history h = {0};
+    double iteration_s, rest_s;
+    (void)state;
+    xpd_history_glimpse(&h, &small, 3, 1);
+    xpd_history_glimpse(&h, &small, 2, 2);
+    xpd_history_glimpse(&h, &small, NAN, 3);
+    assert_true(xpd_history_guess(&h, &small, &iteration_s, &rest_s));
+    assert_float_equal(iteration_s, 2, 1e-12);
+    assert_float_equal(rest_s, 0, 1e-12);
+    xpd_history_learn(&h, &small, 0.5, 4, 3, NULL);
+    xpd_history_glimpse(&h, &small, 9, 4);
+    assert_true(xpd_history_guess(&h, &small, &iteration_s, &rest_s));
+    assert_float_equal(iteration_s, 0.5, 1e-12);
+    assert_float_equal(rest_s, 4, 1e-12);
+    assert_int_equal(h.timing_count, 1);
+    xpd_history_release(&h);
+}
+
 static void what_was_measured_is_guessed(void **state)
 {
     xpd_history h = {0};
@@ -116,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_measured_is_guessed),
+        cmocka_unit_test(a_run_that_goes_on_tells_until_one_has_ended),
         cmocka_unit_test(another_size_is_scaled_from_the_nearest_of_the_same_devices),
         cmocka_unit_test(shapes_are_bounded_and_the_oldest_goes),
         cmocka_unit_test(what_a_user_had_is_halved_every_six_hours),
