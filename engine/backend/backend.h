@@ -275,6 +275,8 @@ typedef struct xpe_backend {
     void (*look)(xpe_device_info *out, const char *name);
     /* Brings the bytes of a device that can be used up to date; any thread, cheap. */
     void (*memory)(xpe_device_info *device);
+    /* Fills in `reach` of a device that can be used.  Optional: NULL means that nobody knows. */
+    void (*links)(xpe_device_info *device);
     int64_t (*amplitude_bytes)(int64_t n); /* of one frame in the backend's order */
     /* Memory that a run takes on the named device beside its buffers and sums, for a block of so
      * many frames; alone: the only device of the run; room: what is left there for it, which

@@ -110,6 +110,16 @@ void xpe_devices_memory(xpe_device_info *devices, size_t count)
     }
 }
 
+void xpe_devices_links(xpe_device_info *devices, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const kind *k = devices[i].absent[0] ? NULL : find(devices[i].name);
+
+        if (k && k->backend && k->backend->links)
+            k->backend->links(&devices[i]);
+    }
+}
+
 xpe_status xpe_backend_find(const xpe_backend **out, const xpe_device_list *devices, xpe_error *err)
 {
     const kind *first = NULL;

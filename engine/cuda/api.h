@@ -7,7 +7,8 @@
  *
  * Runtime
  *   devices    cudaGetDeviceCount cudaSetDevice cudaGetDeviceProperties (name, major, minor)
- * cudaMemGetInfo cudaDeviceCanAccessPeer cudaDeviceEnablePeerAccess memory     cudaMalloc cudaFree
+ * cudaMemGetInfo cudaDeviceCanAccessPeer cudaDeviceEnablePeerAccess cudaDeviceGetP2PAttribute
+ * (cudaDevP2PAttrPerformanceRank) memory     cudaMalloc cudaFree
  * cudaMallocHost cudaFreeHost movement   cudaMemcpyAsync (host to device, device to host, within a
  * device; host side always pinned) cudaMemcpyPeerAsync cudaMemsetAsync streams
  * cudaStreamCreateWithFlags (cudaStreamNonBlocking) cudaStreamDestroy cudaStreamWaitEvent events

@@ -178,12 +178,37 @@ static void memory(xpe_device_info *device)
     (void)cudaGetLastError();
 }
 
+static uint8_t reach_of(int id, int peer)
+{
+    int can = 0, rank = 0; /* which says something only where there is a way */
+
+    if (cudaDeviceCanAccessPeer(&can, id, peer) != cudaSuccess || !can ||
+        cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, id, peer) != cudaSuccess ||
+        rank < 0)
+        return 0;
+    return (uint8_t)(rank < XPE_REACH_MAX ? rank + 1 : XPE_REACH_MAX);
+}
+
+/* Neither question takes a context of the others; its own, which it has, is made the current one,
+ * so that no call makes that of device 0. */
+static void links(xpe_device_info *device)
+{
+    int count = 0, id = xpe_cuda_number(device->name);
+    bool asked = cudaSetDevice(id) == cudaSuccess && cudaGetDeviceCount(&count) == cudaSuccess;
+
+    memset(device->reach, 0, sizeof device->reach);
+    for (int peer = 0; asked && peer < count && peer < XPE_PEERS_MAX; peer++)
+        device->reach[peer] = peer == id ? 0 : reach_of(id, peer);
+    (void)cudaGetLastError();
+}
+
 extern const xpe_backend xpe_backend_cuda;
 const xpe_backend xpe_backend_cuda = {
     .name = "cuda",
     .list = list,
     .look = look,
     .memory = memory,
+    .links = links,
     .amplitude_bytes = amplitude_bytes,
     .work_bytes = xpe_cuda_work_bytes,
     .set_chunk = xpe_cuda_set_chunk,

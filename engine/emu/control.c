@@ -115,6 +115,27 @@ static void lose_by_setting(void)
     xpe_emu.devices[device].work_left = strtoull(end + 1, NULL, 10);
 }
 
+/* XPE_EMU_BRIDGES=0-2,1-3: the others have a worse link. */
+static void bridges_by_setting(void)
+{
+    const char *text =
+        getenv("XPE_EMU_BRIDGES"); /* NOLINT(concurrency-mt-unsafe): under the lock */
+
+    for (int i = 0; text && *text && i < XPE_EMU_DEVICES_MAX; i++)
+        for (int j = 0; j < XPE_EMU_DEVICES_MAX; j++)
+            xpe_emu.devices[i].rank[j] = i != j;
+    while (text && *text) {
+        char *middle, *end;
+        uint64_t a = strtoull(text, &middle, 10), b = strtoull(middle + (*middle == '-'), &end, 10);
+
+        if (*middle != '-' || end == middle + 1 || (*end && *end != ',') ||
+            a >= XPE_EMU_DEVICES_MAX || b >= XPE_EMU_DEVICES_MAX)
+            xpe_emu_die("XPE_EMU_BRIDGES: '%s' is no list of pairs such as 0-2,1-3", text);
+        xpe_emu.devices[a].rank[b] = xpe_emu.devices[b].rank[a] = 0;
+        text = end + (*end == ',');
+    }
+}
+
 void xpe_emu_ready(void)
 {
     uint64_t devices, mib;
@@ -126,6 +147,7 @@ void xpe_emu_ready(void)
     devices = visible(devices < XPE_EMU_DEVICES_MAX ? devices : XPE_EMU_DEVICES_MAX);
     start((int)devices, (size_t)mib << 20, setting("XPE_EMU_SEED", 0));
     lose_by_setting();
+    bridges_by_setting();
 }
 
 static void forget(void)
@@ -179,6 +201,11 @@ void xpe_emu_device_bytes(int device, size_t bytes)
 void xpe_emu_peer(int device, int peer, bool can)
 {
     WITH_LOCK(xpe_emu_ready(); xpe_emu.devices[device].can_reach[peer] = can);
+}
+
+void xpe_emu_rank(int device, int peer, int rank)
+{
+    WITH_LOCK(xpe_emu_ready(); xpe_emu.devices[device].rank[peer] = rank);
 }
 
 void xpe_emu_lose(int device, uint64_t after)

@@ -19,8 +19,9 @@
  *
  * The seed is drawn anew for each process and said on stderr.  Settings from the environment, for
  * programs that know nothing of emulation: XPE_EMU_SEED, XPE_EMU_DEVICES (8), XPE_EMU_MIB (1024, of
- * each device), XPE_EMU_LOSE (DEVICE:AFTER, as xpe_emu_lose); CUDA_VISIBLE_DEVICES shows as many of
- * them as it names.
+ * each device), XPE_EMU_LOSE (DEVICE:AFTER, as xpe_emu_lose), XPE_EMU_BRIDGES (0-2,1-3: links
+ * between these numbers have rank 0 and all others 1, as xpe_emu_rank); CUDA_VISIBLE_DEVICES shows
+ * as many of them as it names.
  *
  * Every call may come from any thread; one lock guards everything, and work runs on the thread that
  * made the call. */
@@ -45,6 +46,7 @@ uint64_t xpe_emu_seed(void);
 void xpe_emu_device_bytes(int device, size_t bytes); /* memory of one device, from now on */
 void xpe_emu_peer(int device, int peer,
                   bool can); /* whether it can access the peer's memory; true at first */
+void xpe_emu_rank(int device, int peer, int rank); /* of that link, 0 = the best; 0 at first */
 
 /* --------------------------------------------------------------------------------- faults */
 

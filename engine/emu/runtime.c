@@ -258,6 +258,22 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
     return xpe_emu_note(rc);
 }
 
+cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribute, int device,
+                                      int peer)
+{
+    cudaError_t rc = xpe_emu_enter("cudaDeviceGetP2PAttribute") ? cudaErrorUnknown : usable(device);
+
+    *value = 0;
+    if (rc == cudaSuccess && (!exists(peer) || peer == device))
+        rc = cudaErrorInvalidDevice;
+    if (rc == cudaSuccess && attribute != cudaDevP2PAttrPerformanceRank)
+        rc = cudaErrorInvalidValue;
+    if (rc == cudaSuccess) /* also where there is no way, of which it says nothing */
+        *value = xpe_emu.devices[device].rank[peer];
+    xpe_emu_leave();
+    return xpe_emu_note(rc);
+}
+
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
 {
     cudaError_t rc =

@@ -21,6 +21,7 @@ typedef struct xpe_emu_device {
     size_t bytes, used;
     bool can_reach[XPE_EMU_DEVICES_MAX]; /* whether peer access can be enabled */
     bool reaches[XPE_EMU_DEVICES_MAX];   /* whether it is */
+    int rank[XPE_EMU_DEVICES_MAX];       /* of the link, 0 = the best */
     bool stalled, lost, losing;
     uint64_t work_left; /* until it is lost, while losing */
     struct CUstream_st *stream0;

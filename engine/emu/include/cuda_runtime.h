@@ -36,6 +36,8 @@ enum cudaMemcpyKind {
     cudaMemcpyDeviceToDevice
 };
 
+enum cudaDeviceP2PAttr { cudaDevP2PAttrPerformanceRank = 1 };
+
 #define cudaStreamNonBlocking 0x01
 #define cudaEventDisableTiming 0x02
 
@@ -56,6 +58,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
+cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribute, int device,
+                                      int peer);
 
 cudaError_t cudaMalloc(void **out, size_t bytes);
 cudaError_t cudaFree(void *data);

@@ -135,6 +135,9 @@ XPE_MUST_CHECK xpe_status xpe_grid_derive(xpe_grid *grid, int32_t *first, const 
 
 /* --------------------------------------------------------------------------------- devices */
 
+#define XPE_PEERS_MAX 32 /* numbers of devices that `reach` knows */
+#define XPE_REACH_MAX 8
+
 /* One device of this process, or the reason why there is none of that kind. */
 typedef struct xpe_device_info {
     char name[32];    /* "cpu", "cuda:0" */
@@ -142,6 +145,10 @@ typedef struct xpe_device_info {
     char absent[160]; /* "" when usable, else why not: "built without CUDA" */
     int64_t bytes_total, bytes_free;
     int threads; /* CPU threads this process may use; 0 for a GPU */
+    /* [number of another GPU, N of "cuda:N"]: how it accesses that one's memory.  1 = over the best
+     * kind of link that this machine has, 2 = the next best, and so on, XPE_REACH_MAX = that or
+     * worse; 0 = not directly, or nobody knows.  0 until xpe_devices_links. */
+    uint8_t reach[XPE_PEERS_MAX];
 } xpe_device_info;
 
 /* Fills at most max entries, returns how many there are.  Always has "cpu" (or its absence). */
@@ -151,6 +158,8 @@ void xpe_devices_look(xpe_device_info *out, const char *const *names, size_t cou
 /* Brings bytes_total and bytes_free of those that can be used up to date; any thread, also while a
  * run exists. */
 void xpe_devices_memory(xpe_device_info *devices, size_t count);
+/* Fills in `reach` of those that can be used, without a touch of the others. */
+void xpe_devices_links(xpe_device_info *devices, size_t count);
 
 /* Where a run goes: the same name may stand several times for "cpu". */
 typedef struct xpe_device_list {

@@ -102,11 +102,40 @@ static void a_device_that_hangs_is_given_up_after_patience(void **state)
     xpt_case_destroy(j.c);
 }
 
+static void a_device_says_how_it_reaches_the_others(void **state)
+{
+    static const char *const two[] = {"cuda:1", "cuda:7"};
+    static const uint8_t ranked[XPE_PEERS_MAX] = {2, 0, XPE_REACH_MAX, 0},
+                         unknown[XPE_PEERS_MAX] = {0};
+    xpe_device_info info[2];
+
+    (void)state;
+    xpe_emu_begin(4, (size_t)64 << 20, 0);
+    xpe_emu_rank(1, 0, 1);
+    xpe_emu_rank(1, 2, 99);
+    xpe_emu_peer(1, 3, false);
+    xpe_devices_look(info, two, 2);
+    assert_memory_equal(info[0].reach, unknown, sizeof unknown);
+    xpe_devices_links(info, 2);
+    assert_memory_equal(info[0].reach, ranked, sizeof ranked);
+    assert_true(info[1].absent[0]);
+    assert_memory_equal(info[1].reach, unknown, sizeof unknown);
+    for (int all = 0; all < 2; all++) {
+        xpe_emu_fail(all ? NULL : "cudaDeviceGetP2PAttribute", 1, true);
+        memset(info[0].reach, 1, sizeof info[0].reach);
+        xpe_devices_links(info, 1);
+        assert_memory_equal(info[0].reach, unknown, sizeof unknown);
+    }
+    xpe_emu_fail_never();
+    xpe_cuda_forget();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_device_is_named_and_its_memory_comes_back),
         cmocka_unit_test(an_error_of_the_communicator_ends_the_job),
+        cmocka_unit_test(a_device_says_how_it_reaches_the_others),
         cmocka_unit_test(a_device_that_hangs_is_given_up_after_patience),
     };
     xpe_cuda_patience_s = PATIENCE_S;

@@ -89,7 +89,7 @@ static void every_call_that_can_fail_does(void **state)
     ncclResult_t error;
     struct cudaDeviceProp prop;
     size_t a, b;
-    int n[2] = {2, 2}, can;
+    int n[2] = {2, 2}, can, rank;
 
     (void)state;
     ok(ncclCommInitAll(comm, 2, devices));
@@ -100,6 +100,8 @@ static void every_call_that_can_fail_does(void **state)
     assert_int_not_equal(cudaMemGetInfo(&a, &b), cudaSuccess);
     assert_int_not_equal(cudaDeviceCanAccessPeer(&can, 0, 1), cudaSuccess);
     assert_int_not_equal(cudaDeviceEnablePeerAccess(1, 0), cudaSuccess);
+    assert_int_not_equal(cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, 0, 1),
+                         cudaSuccess);
     assert_int_not_equal(cudaMemcpyAsync(v, p, 8, cudaMemcpyHostToDevice, s), cudaSuccess);
     assert_int_not_equal(cudaMemcpyPeerAsync(v, 0, v, 0, 8, s), cudaSuccess);
     assert_int_not_equal(cudaMemsetAsync(v, 0, 8, s), cudaSuccess);

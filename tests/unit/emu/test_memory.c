@@ -159,6 +159,33 @@ static void peer_access_is_enabled_once_and_where_there_is_a_way(void **state)
     assert_int_equal(cudaDeviceEnablePeerAccess(0, 0), cudaErrorInvalidDevice);
 }
 
+static cudaError_t rank_of(int *rank, int device, int peer)
+{
+    return cudaDeviceGetP2PAttribute(rank, cudaDevP2PAttrPerformanceRank, device, peer);
+}
+
+static void a_link_between_two_devices_has_a_rank(void **state)
+{
+    int rank = 7;
+
+    (void)state;
+    ok(rank_of(&rank, 0, 1));
+    assert_int_equal(rank, 0);
+    xpe_emu_rank(0, 1, 2);
+    ok(rank_of(&rank, 0, 1));
+    assert_int_equal(rank, 2);
+    ok(rank_of(&rank, 1, 0));
+    assert_int_equal(rank, 0);
+    xpe_emu_peer(1, 0, false);
+    ok(rank_of(&rank, 1, 0)); /* says nothing of whether there is a way */
+    assert_int_equal(rank, 0);
+    assert_int_equal(rank_of(&rank, 1, 1), cudaErrorInvalidDevice);
+    assert_int_equal(rank_of(&rank, 1, 3), cudaErrorInvalidDevice);
+    assert_int_equal(rank_of(&rank, 3, 1), cudaErrorInvalidDevice);
+    assert_int_equal(cudaDeviceGetP2PAttribute(&rank, (enum cudaDeviceP2PAttr)2, 0, 1),
+                     cudaErrorInvalidValue);
+}
+
 static void a_kernel_reaches_a_peer_after_it_was_enabled(void **state)
 {
     cudaStream_t s = new_stream(0), other = new_stream(1);
@@ -481,6 +508,7 @@ int main(void)
         fact(devices_without_a_gpu_say_so),
         fact(devices_have_a_name_and_a_number),
         fact(peer_access_is_enabled_once_and_where_there_is_a_way),
+        fact(a_link_between_two_devices_has_a_rank),
         fact(a_kernel_reaches_a_peer_after_it_was_enabled),
         fact(wrong_frees_end_the_program),
         fact(use_after_free_ends_the_program),
