@@ -179,12 +179,25 @@ typedef struct placing {
     int64_t free_ms[XPD_SETS_MAX];                         /* when each set is free */
     int64_t bytes[XPD_SETS_MAX], host_bytes[XPD_SETS_MAX]; /* what it gives back then */
     uint64_t up, busy, free, live_only;
+    bool level;    /* all sets are as far apart */
     memory now;    /* what can be had */
     uint64_t kept; /* for the first that cannot start */
     int64_t kept_at;
     memory spare;              /* what it leaves of the memory that will be free by then */
     const xpd_sched_job *head; /* that one, or NULL */
 } placing;
+
+/* Whether no two sets are nearer to each other than any other two. */
+static bool is_level(const xpd_sched *s)
+{
+    for (int i = 0; i < s->set_count; i++) {
+        for (int k = 0; k < i; k++) {
+            if (s->sets[i].far[k] != s->sets[1].far[0])
+                return false;
+        }
+    }
+    return true;
+}
 
 static void look_at_sets(placing *p, const xpd_sched *s)
 {
@@ -201,6 +214,7 @@ static void look_at_sets(placing *p, const xpd_sched *s)
         p->free |= set->up && !set->busy ? bit_of(i) : 0;
         p->live_only |= set->live_only ? bit_of(i) : 0;
     }
+    p->level = is_level(s);
     for (int i = 0; i < XPD_POOLS_MAX; i++)
         p->now.free[i] = s->pools && i < s->pool_count ? s->pools[i].free : XPD_NEVER;
 }
@@ -241,6 +255,94 @@ static uint64_t pick(const placing *p, const memory *have, const xpd_sched_job *
     return need == 0 ? out : 0;
 }
 
+/* A choice among sets that are free at the same time. */
+typedef struct choice {
+    uint64_t sets;
+    int inner, outer; /* sums of distances: between them; to those that are left */
+} choice;
+
+static bool is_better(const choice *a, const choice *b)
+{
+    return a->inner < b->inner || (a->inner == b->inner && a->outer > b->outer);
+}
+
+static int distance(const xpd_sched *s, int set, uint64_t others)
+{
+    int sum = 0;
+    for (; others; others &= others - 1)
+        sum += s->sets[set].far[__builtin_ctzll(others)];
+    return sum;
+}
+
+static choice judge(const xpd_sched *s, uint64_t sets, uint64_t all)
+{
+    choice c = {.sets = sets};
+    for (uint64_t rest = sets; rest; rest &= rest - 1) {
+        int i = __builtin_ctzll(rest);
+        c.inner += distance(s, i, sets & ~bit_of(i)); /* every pair twice */
+        c.outer += distance(s, i, all & ~sets);
+    }
+    return c;
+}
+
+/* `first`, then one after the other that which is nearest to what there is, until there are as
+ * many as the job needs; 0 = no memory for that. */
+static uint64_t grow(const placing *p, memory left, const xpd_sched_job *job, uint64_t sets,
+                     uint64_t from, int first)
+{
+    int near[XPD_SETS_MAX] = {0};
+
+    for (uint64_t rest = sets; rest; rest &= rest - 1)
+        near[__builtin_ctzll(rest)] = distance(p->s, __builtin_ctzll(rest), from);
+    for (int next = first; next >= 0;) {
+        int64_t *free = &left.free[p->s->sets[next].pool];
+        sets &= ~bit_of(next);
+        if (*free >= job->bytes) {
+            change(free, -job->bytes);
+            from |= bit_of(next);
+            if (count_sets(from) == job->need)
+                return from;
+            for (uint64_t rest = sets; rest; rest &= rest - 1)
+                near[__builtin_ctzll(rest)] += p->s->sets[next].far[__builtin_ctzll(rest)];
+        } else if (next == first) {
+            return 0;
+        }
+        next = -1;
+        for (uint64_t rest = sets; rest; rest &= rest - 1) {
+            int i = __builtin_ctzll(rest);
+            next = next < 0 || near[i] < near[next] ? i : next;
+        }
+    }
+    return 0;
+}
+
+/* As pick, and of what is free as early the sets that are nearest to each other, then those that
+ * are farthest from what is left. */
+static uint64_t pick_near(const placing *p, const memory *have, const xpd_sched_job *job,
+                          uint64_t sets)
+{
+    uint64_t taken = pick(p, have, job, sets), last = 0;
+    int64_t at = 0;
+    memory left = *have;
+
+    if (!taken || p->level)
+        return taken;
+    for (uint64_t rest = taken; rest; rest &= rest - 1)
+        at = p->free_ms[__builtin_ctzll(rest)] > at ? p->free_ms[__builtin_ctzll(rest)] : at;
+    for (uint64_t rest = sets; rest; rest &= rest - 1)
+        last |= p->free_ms[__builtin_ctzll(rest)] == at ? bit_of(__builtin_ctzll(rest)) : 0;
+    uint64_t sooner = taken & ~last; /* there is no choice among these */
+    choice best = judge(p->s, taken, sooner | last);
+    take_memory(p->s, &left, job, sooner);
+    for (uint64_t rest = last; rest; rest &= rest - 1) {
+        uint64_t other = grow(p, left, job, last, sooner, __builtin_ctzll(rest));
+        choice c = judge(p->s, other, sooner | last);
+        if (other && is_better(&c, &best))
+            best = c;
+    }
+    return best.sets;
+}
+
 /* Memory with what the jobs give back that end by `at`, or hold one of the sets. */
 static memory memory_at(const placing *p, int64_t at, uint64_t sets)
 {
@@ -273,7 +375,7 @@ static uint64_t foreseen(const placing *p, const xpd_sched_job *job, uint64_t se
             if (p->free_ms[i] > *at && p->free_ms[i] < next)
                 next = p->free_ms[i];
         }
-        uint64_t taken = pick(p, &m, job, free);
+        uint64_t taken = pick_near(p, &m, job, free);
         if (taken)
             return taken;
         *at = next;
@@ -300,11 +402,11 @@ static uint64_t place_now(placing *p, const xpd_sched_job *job, uint64_t free)
     bool in_time = !p->head || (p->kept_at != XPD_NEVER && end_of(job, s->now_ms) <= p->kept_at);
 
     if (in_time)
-        return pick(p, &p->now, job, free);
+        return pick_near(p, &p->now, job, free);
     memory both = p->now;
     for (int i = 0; i < XPD_POOLS_MAX; i++)
         both.free[i] = p->spare.free[i] < both.free[i] ? p->spare.free[i] : both.free[i];
-    uint64_t taken = pick(p, &both, job, free & ~p->kept);
+    uint64_t taken = pick_near(p, &both, job, free & ~p->kept);
     if (taken)
         take_memory(s, &p->spare, job, taken);
     return taken;

@@ -15,6 +15,10 @@
  * later job may start before it when it ends by then or leaves those sets and that memory alone
  * (EASY backfill).
  *
+ * Sets may be nearer to each other or farther.  Of those that are free at the same time a job takes
+ * several that are near, and leaves together what is near; it never waits for that, and where all
+ * are as far apart the first of the list are taken.
+ *
  * Memory is counted by pools: the host's, which all sets on the CPU share, and one for each set of
  * GPUs.  A job whose memory is held by other jobs waits like one whose devices are busy; one whose
  * memory is held by strangers keeps nobody else up, since nobody knows when they go.
@@ -64,18 +68,20 @@ typedef enum xpd_pending {
 const char *xpd_pending_name(xpd_pending pending);
 
 typedef struct xpd_sched_set {
-    bool up;            /* in service */
-    bool busy;          /* held by a job */
-    int64_t until_ms;   /* when that job ends, if it is known, else XPD_NEVER */
-    int64_t owner;      /* number of that job */
-    xpd_class class;    /* its class */
-    int64_t from_ms;    /* it runs since */
-    bool can_yield;     /* it may be sent back to the queue, and loses nothing by it */
-    bool leaving;       /* it has been told to */
-    bool live_only;     /* kept for live jobs */
-    int pool;           /* of its memory */
-    int64_t bytes;      /* that its job holds there, and will give back */
-    int64_t host_bytes; /* and of the host's; in one set of a job that has several */
+    bool up;                   /* in service */
+    bool busy;                 /* held by a job */
+    int64_t until_ms;          /* when that job ends, if it is known, else XPD_NEVER */
+    int64_t owner;             /* number of that job */
+    xpd_class class;           /* its class */
+    int64_t from_ms;           /* it runs since */
+    bool can_yield;            /* it may be sent back to the queue, and loses nothing by it */
+    bool leaving;              /* it has been told to */
+    bool live_only;            /* kept for live jobs */
+    int pool;                  /* of its memory */
+    int64_t bytes;             /* that its job holds there, and will give back */
+    int64_t host_bytes;        /* and of the host's; in one set of a job that has several */
+    uint8_t far[XPD_SETS_MAX]; /* how far apart it and each of the others are; of no unit, the same
+                                  in both directions */
 } xpd_sched_set;
 
 typedef struct xpd_sched_pool {

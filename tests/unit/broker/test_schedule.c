@@ -381,6 +381,114 @@ static void a_live_job_makes_room_in_memory_too(void **state)
     assert_int_equal(c->s.yield, 0);
 }
 
+/* Pairs 0-1, 2-3, ... with a bridge, and on two sockets. */
+static void bridges_and_sockets(xpd_sched_set *sets, int count)
+{
+    for (int i = 0; i < count; i++) {
+        for (int k = 0; k < count; k++)
+            sets[i].far[k] = (uint8_t)(i / 2 == k / 2 ? 1 : i / 4 == k / 4 ? 2 : 3);
+    }
+}
+
+static void a_job_takes_sets_that_are_near_each_other(void **state)
+{
+    scene *c = scene_of(8);
+    (void)state;
+    bridges_and_sockets(c->sets, 8);
+    hold(c, 0, 7);
+    add(c, XPD_CLASS_NORMAL, 9, 0, 0, 2, 10);
+    assert_int_equal(run(c)[0].taken, 0xc);
+    hold(c, 5, 7);
+    add(c, XPD_CLASS_NORMAL, 8, 0, 0, 2, 10);
+    const xpd_sched_job *jobs = run(c);
+    assert_int_equal(jobs[0].taken, 0xc);
+    assert_int_equal(jobs[1].taken, 0xc0);
+    add(c, XPD_CLASS_NORMAL, 7, 0, 0, 2, 10); /* what is left, far apart */
+    assert_int_equal(run(c)[2].taken, 0x12);
+}
+
+static void four_of_eight_are_on_one_socket(void **state)
+{
+    scene *c = scene_of(8);
+    (void)state;
+    bridges_and_sockets(c->sets, 8);
+    hold(c, 2, 7);
+    add(c, XPD_CLASS_NORMAL, 0, 0, 0, 4, 10);
+    assert_int_equal(run(c)[0].taken, 0xf0);
+    c->jobs[0].need = 3;
+    assert_int_equal(run(c)[0].taken, 0xb); /* and the other socket stays whole */
+    c->jobs[0].need = 5;
+    assert_int_equal(run(c)[0].taken, 0xf1);
+}
+
+static void a_job_of_one_set_leaves_pairs_whole(void **state)
+{
+    scene *c = scene_of(8);
+    (void)state;
+    bridges_and_sockets(c->sets, 8);
+    hold(c, 5, 7);
+    add(c, XPD_CLASS_NORMAL, 9, 0, 0, 1, 10);
+    add(c, XPD_CLASS_NORMAL, 8, 0, 0, 1, 10);
+    add(c, XPD_CLASS_NORMAL, 7, 0, 0, 1, 10);
+    const xpd_sched_job *jobs = run(c);
+    assert_int_equal(jobs[0].taken, 1 << 4);
+    assert_int_equal(jobs[1].taken, 1 << 6); /* the socket that is in use */
+    assert_int_equal(jobs[2].taken, 1 << 7);
+}
+
+static void nobody_waits_for_sets_that_are_nearer(void **state)
+{
+    scene *c = scene_of(4);
+    (void)state;
+    bridges_and_sockets(c->sets, 4);
+    hold(c, 0, 1);
+    hold(c, 2, 1);
+    add(c, XPD_CLASS_NORMAL, 0, 0, 0, 2, 10);
+    assert_int_equal(run(c)[0].taken, 0xa);
+    hold(c, 1, 5);
+    hold(c, 3, 5);
+    c->sets[2].busy = false;
+    c->sets[0].until_ms = c->sets[1].until_ms; /* 2 and one of the others, which end together */
+    const xpd_sched_job *jobs = run(c);
+    assert_int_equal(jobs[0].start_ms, c->s.now_ms + 5 * MINUTE);
+    assert_int_equal(jobs[0].taken, 0xc);
+    c->sets[3].until_ms++; /* kept is what is free first */
+    assert_int_equal(run(c)[0].taken, 0x5);
+}
+
+static void near_sets_without_memory_are_no_choice(void **state)
+{
+    scene *c = scene_of(4);
+    static const xpd_sched_pool pools[] = {{100}, {100}, {10}, {100}, {100}};
+    (void)state;
+    bridges_and_sockets(c->sets, 4);
+    for (int i = 0; i < 4; i++)
+        c->sets[i].pool = i + 1;
+    c->s.pools = pools;
+    c->s.pool_count = 5;
+    needs(add(c, XPD_CLASS_NORMAL, 0, 0, 0, 2, 10), 50);
+    assert_int_equal(run(c)[0].taken, 0xc);
+    c->jobs[0].need = 3;
+    assert_int_equal(run(c)[0].taken, 0xd);
+}
+
+static void sets_that_are_as_far_apart_are_taken_in_their_order(void **state)
+{
+    scene *c = scene_of(8);
+    (void)state;
+    hold(c, 1, 7);
+    for (int far = 0; far < 256; far += 5) {
+        c->s.job_count = 0;
+        for (int i = 0; i < 8; i++)
+            memset(c->sets[i].far, far, sizeof c->sets[i].far);
+        add(c, XPD_CLASS_NORMAL, 9, 0, 0, 3, 10);
+        add(c, XPD_CLASS_NORMAL, 8, 0, 0, 1, 10);
+        const xpd_sched_job *jobs = run(c);
+        assert_int_equal(jobs[0].taken, 0xd);
+        assert_int_equal(jobs[1].taken, 0x10);
+    }
+}
+
 /* -------------------------------------------------------------------------------- simulation */
 
 typedef struct runner {
@@ -397,6 +505,7 @@ typedef struct world {
     double used_s[USERS]; /* by jobs that ended, decayed to decayed_ms */
     int64_t decayed_ms;
     bool memory; /* it is scarce: the sets of each half share a pool */
+    bool near;   /* some sets are nearer to each other than others */
     xpd_sched_pool pools[2];
     xpd_sched_job *jobs, *scratch;
     int64_t *seconds; /* real length of job number i */
@@ -469,6 +578,28 @@ static void scarce_memory(world *w)
     for (int i = 0; i < SETS; i++)
         w->sets[i].pool = i / (SETS / 2);
     w->pools[0].free = w->pools[1].free = POOL;
+}
+
+static void spread(world *w)
+{
+    w->near = true;
+    for (int i = 0; i < SETS; i++) {
+        for (int k = 0; k < i; k++)
+            w->sets[i].far[k] = w->sets[k].far[i] = (uint8_t)dice(w, 9);
+    }
+}
+
+/* Of all pairs of free sets none is nearer. */
+static void assert_nearest_pair(const world *w, const xpd_sched_job *job)
+{
+    int first = __builtin_ctzll(job->taken), other = 63 - __builtin_clzll(job->taken);
+
+    for (int i = 0; i < SETS; i++) {
+        for (int k = 0; k < i; k++) {
+            bool free = !w->sets[i].busy && !w->sets[k].busy;
+            assert_true(!free || w->sets[i].far[k] >= w->sets[first].far[other]);
+        }
+    }
 }
 
 static void finish_due(world *w)
@@ -582,6 +713,8 @@ static void schedule(world *w)
         xpd_sched_job job = w->jobs[i];
         if (job.pending == XPD_PENDING_NONE) {
             overtaken = overtaken || !waits;
+            if (w->near && !w->memory && !waits && job.need == 2)
+                assert_nearest_pair(w, &job);
             start(w, &job);
             continue;
         }
@@ -622,7 +755,7 @@ static int random_need(world *w)
     return d < 75 ? 1 : d < 90 ? 2 : d < 98 ? 4 : 8;
 }
 
-static uint64_t simulate(uint64_t seed, int64_t count, bool memory, bool print)
+static uint64_t simulate(uint64_t seed, int64_t count, bool memory, bool near, bool print)
 {
     static const int class_of[10] = {0, 1, 1, 1, 1, 1, 2, 2, 3, 3};
     world *w = world_of(seed, count);
@@ -630,6 +763,8 @@ static uint64_t simulate(uint64_t seed, int64_t count, bool memory, bool print)
 
     if (memory)
         scarce_memory(w);
+    if (near)
+        spread(w);
 
     while (number <= count || w->s.job_count > 0 || next_end(w) != XPD_NEVER) {
         int64_t end = next_end(w);
@@ -650,8 +785,9 @@ static uint64_t simulate(uint64_t seed, int64_t count, bool memory, bool print)
     assert_int_equal(w->started, count);
     for (int class = 0; class < XPD_CLASSES; class ++) {
         if (print)
-            print_message("%lld jobs%s, %s: longest wait %.1f h\n", (long long)count,
-                          memory ? ", scarce memory" : "", xpd_class_name((xpd_class) class),
+            print_message("%lld jobs%s%s, %s: longest wait %.1f h\n", (long long)count,
+                          memory ? ", scarce memory" : "", near ? ", near and far" : "",
+                          xpd_class_name((xpd_class) class),
                           (double)w->waited_most[class] / (60 * MINUTE));
         assert_true(w->waited_most[class] < 24 * 60 * MINUTE);
     }
@@ -661,20 +797,30 @@ static uint64_t simulate(uint64_t seed, int64_t count, bool memory, bool print)
 static void random_jobs_keep_the_invariants(void **state)
 {
     (void)state;
-    simulate(1, simulated_jobs, false, true);
+    simulate(1, simulated_jobs, false, false, true);
 }
 
 static void they_do_where_memory_is_scarce(void **state)
 {
     (void)state;
-    simulate(2, simulated_jobs / 2, true, true);
+    simulate(2, simulated_jobs / 2, true, false, true);
+}
+
+static void they_do_where_sets_are_near_and_far(void **state)
+{
+    (void)state;
+    simulate(1, simulated_jobs, false, true, true);
+    simulate(2, simulated_jobs / 2, true, true, true);
 }
 
 static void the_same_input_gives_the_same_schedule(void **state)
 {
     (void)state;
-    assert_true(simulate(7, 5000, true, false) == simulate(7, 5000, true, false));
-    assert_false(simulate(7, 5000, true, false) == simulate(8, 5000, true, false));
+    for (int near = 0; near < 2; near++) {
+        uint64_t hash = simulate(7, 5000, true, near, false);
+        assert_true(hash == simulate(7, 5000, true, near, false));
+        assert_false(hash == simulate(8, 5000, true, near, false));
+    }
 }
 
 /* Users with jobs of very different size and number, always some of each waiting. */
@@ -778,8 +924,15 @@ int main(int argc, char **argv)
         cmocka_unit_test(memory_of_strangers_keeps_nobody_else_up),
         cmocka_unit_test(the_memory_of_the_host_is_counted_beside_that_of_a_device),
         cmocka_unit_test(a_live_job_makes_room_in_memory_too),
+        cmocka_unit_test(a_job_takes_sets_that_are_near_each_other),
+        cmocka_unit_test(four_of_eight_are_on_one_socket),
+        cmocka_unit_test(a_job_of_one_set_leaves_pairs_whole),
+        cmocka_unit_test(nobody_waits_for_sets_that_are_nearer),
+        cmocka_unit_test(near_sets_without_memory_are_no_choice),
+        cmocka_unit_test(sets_that_are_as_far_apart_are_taken_in_their_order),
         cmocka_unit_test(random_jobs_keep_the_invariants),
         cmocka_unit_test(they_do_where_memory_is_scarce),
+        cmocka_unit_test(they_do_where_sets_are_near_and_far),
         cmocka_unit_test(the_same_input_gives_the_same_schedule),
         cmocka_unit_test(users_that_always_wait_get_equal_shares),
         cmocka_unit_test(and_by_weight_where_they_have_one),
