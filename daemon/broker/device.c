@@ -11,6 +11,24 @@ static bool take_text(char *out, size_t size, const json_t *object, const char *
     return text != NULL;
 }
 
+/* A worker that knows nothing of links does not say it. */
+static bool take_reach(xpe_device_info *d, const json_t *item)
+{
+    const json_t *list = json_object_get(item, "reach");
+    size_t count = json_array_size(list);
+
+    if (list && (!json_is_array(list) || count > XPE_PEERS_MAX))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *reach = json_array_get(list, i);
+        json_int_t value = json_integer_value(reach);
+        if (!json_is_integer(reach) || value < 0 || value > XPE_REACH_MAX)
+            return false;
+        d->reach[i] = (uint8_t)value;
+    }
+    return true;
+}
+
 bool xpd_devices_decode(xpd_devices *out, const json_t *hello)
 {
     const json_t *list = json_object_get(hello, "devices");
@@ -28,7 +46,7 @@ bool xpd_devices_decode(xpd_devices *out, const json_t *hello)
         d->bytes_total = json_integer_value(json_object_get(item, "bytes_total"));
         d->bytes_free = json_integer_value(json_object_get(item, "bytes_free"));
         d->threads = (int)json_integer_value(json_object_get(item, "threads"));
-        if (d->bytes_total < 0 || d->bytes_free < 0 || d->threads < 0)
+        if (d->bytes_total < 0 || d->bytes_free < 0 || d->threads < 0 || !take_reach(d, item))
             return false;
         out->count++;
     }
@@ -75,6 +93,36 @@ bool xpd_devices_usable(const xpd_devices *devices)
             return true;
     }
     return false;
+}
+
+/* -------------------------------------------------------------------------------------- links */
+
+/* What the one says of the other. */
+static int far_from(const xpe_device_info *d, const xpe_device_info *other)
+{
+    int number, end = 0;
+
+    if (sscanf(other->name, "cuda:%2d%n", &number, &end) < 1 || other->name[end] || number < 0 ||
+        number >= XPE_PEERS_MAX || d->reach[number] == 0)
+        return XPD_FAR;
+    return d->reach[number];
+}
+
+int xpd_devices_far(const xpd_devices *a, const xpd_devices *b)
+{
+    int most = 0;
+
+    for (int i = 0; i < a->count; i++) {
+        for (int k = 0; k < b->count; k++) {
+            const xpe_device_info *d = &a->items[i], *other = &b->items[k];
+            if (d->absent[0] || other->absent[0])
+                continue;
+            int there = far_from(d, other), back = far_from(other, d);
+            most = there > most ? there : most;
+            most = back > most ? back : most;
+        }
+    }
+    return most ? most : XPD_FAR;
 }
 
 /* ------------------------------------------------------------------------------------ choice */

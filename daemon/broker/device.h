@@ -18,6 +18,10 @@ bool xpd_devices_decode(xpd_devices *out, const json_t *hello);
 bool xpd_devices_update(xpd_devices *devices, const json_t *pong);
 const xpe_device_info *xpd_devices_find(const xpd_devices *devices, const char *name); /* or NULL */
 bool xpd_devices_usable(const xpd_devices *devices); /* at least one */
+/* How far apart the two that are farthest are, one of each list, of those that can be used: 1 =
+ * over the best kind of link, ..., XPD_FAR = not linked, or nobody knows. */
+#define XPD_FAR (XPE_REACH_MAX + 1)
+int xpd_devices_far(const xpd_devices *a, const xpd_devices *b);
 
 /* Names for a job: its own list, or m CUDA GPUs, or, where it says nothing, every CUDA GPU, else
  * the CPU.  `num_devices` counts CUDA GPUs; without any it may only be 1, which is then the CPU. */

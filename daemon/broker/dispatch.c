@@ -139,6 +139,15 @@ bool xpd_set_kept_for_live(const xpd_broker *b, int set)
     return false;
 }
 
+static void add_distances(const xpd_broker *b, xpd_sched *s)
+{
+    for (int i = 0; i < b->worker_count; i++) {
+        for (int k = 0; k < i; k++)
+            s->sets[i].far[k] = s->sets[k].far[i] =
+                (uint8_t)xpd_devices_far(&b->workers[i]->devices, &b->workers[k]->devices);
+    }
+}
+
 static void add_running(xpd_broker *b, xpd_sched *s, user_list *users, int64_t now)
 {
     for (int i = 0; i < b->worker_count; i++) {
@@ -181,6 +190,7 @@ static bool run_scheduler(xpd_broker *b, xpd_sched *s, bool explain)
 
     if (ok) {
         add_running(b, s, &users, now);
+        add_distances(b, s);
         for (size_t i = 0; i < count; i++) {
             xpd_job *job = b->queue.items[i];
             xpd_assign place = xpd_assign_of(b, job);

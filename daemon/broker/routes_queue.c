@@ -93,6 +93,21 @@ void xpd_get_queue(xpd_request *r)
 
 /* ------------------------------------------------------------------------------------ devices */
 
+/* The other GPUs whose memory it accesses itself. */
+static json_t *links(const xpe_device_info *d)
+{
+    json_t *list = json_array();
+    char name[32];
+
+    for (int i = 0; i < XPE_PEERS_MAX; i++) {
+        snprintf(name, sizeof name, "cuda:%d", i);
+        if (d->reach[i] > 0)
+            json_array_append_new(list,
+                                  json_pack("{s:s, s:i}", "name", name, "rank", (int)d->reach[i]));
+    }
+    return list;
+}
+
 void xpd_get_devices(xpd_request *r)
 {
     const xpd_broker *b = r->b;
@@ -105,11 +120,12 @@ void xpd_get_devices(xpd_request *r)
             const xpe_device_info *d = &w->devices.items[k];
             bool ours =
                 job && xpd_caller_sees(&r->caller, job->uid) && xpd_run_uses(leader, d->name);
-            json_array_append_new(
-                list, json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:i, s:s?}", "name", d->name, "set",
-                                i, "model", d->model, "absent", d->absent, "bytes_total",
-                                (json_int_t)d->bytes_total, "bytes_free", (json_int_t)d->bytes_free,
-                                "threads", d->threads, "job", ours ? job->id : NULL));
+            json_array_append_new(list, json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:i, s:o, s:s?}",
+                                                  "name", d->name, "set", i, "model", d->model,
+                                                  "absent", d->absent, "bytes_total",
+                                                  (json_int_t)d->bytes_total, "bytes_free",
+                                                  (json_int_t)d->bytes_free, "threads", d->threads,
+                                                  "links", links(d), "job", ours ? job->id : NULL));
         }
     }
     xpd_reply_json(r, MHD_HTTP_OK, json_pack("{s:o}", "devices", list));

@@ -154,6 +154,19 @@ static bool flush(resident *r)
     return queue_drain(r);
 }
 
+/* Numbers up to the last device that is reached; NULL where none is. */
+static json_t *reach_of(const xpe_device_info *d)
+{
+    size_t count = XPE_PEERS_MAX;
+
+    while (count > 0 && !d->reach[count - 1])
+        count--;
+    json_t *list = count > 0 ? json_array() : NULL;
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_integer(d->reach[i]));
+    return list;
+}
+
 static json_t *hello_body(const resident *r)
 {
     json_t *devices = json_array();
@@ -161,10 +174,11 @@ static json_t *hello_body(const resident *r)
     for (size_t i = 0; i < r->device_count; i++) {
         const xpe_device_info *d = &r->devices[i];
 
-        json_array_append_new(
-            devices, json_pack("{s:s, s:s, s:s, s:I, s:I, s:i}", "name", d->name, "model", d->model,
-                               "absent", d->absent, "bytes_total", (json_int_t)d->bytes_total,
-                               "bytes_free", (json_int_t)d->bytes_free, "threads", d->threads));
+        json_array_append_new(devices, json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:o*}", "name",
+                                                 d->name, "model", d->model, "absent", d->absent,
+                                                 "bytes_total", (json_int_t)d->bytes_total,
+                                                 "bytes_free", (json_int_t)d->bytes_free, "threads",
+                                                 d->threads, "reach", reach_of(d)));
     }
     return json_pack("{s:s, s:s, s:s, s:i, s:o}", "program", "xptycho-worker", "version",
                      xpp_version(), "build", xpe_build_identity(), "pid", (int)getpid(), "devices",
@@ -435,6 +449,7 @@ static bool devices_find(resident *r, const char *list)
         r->device_count = xpe_devices_list(r->devices, XPP_DEVICES_MAX);
         if (r->device_count > XPP_DEVICES_MAX)
             r->device_count = XPP_DEVICES_MAX;
+        xpe_devices_links(r->devices, r->device_count);
         return true;
     }
     while (*list && r->device_count < XPP_DEVICES_MAX) {
@@ -449,6 +464,7 @@ static bool devices_find(resident *r, const char *list)
         list += length + (list[length] == ',');
     }
     xpe_devices_look(r->devices, at, r->device_count);
+    xpe_devices_links(r->devices, r->device_count);
     return r->device_count > 0 && !*list;
 }
 

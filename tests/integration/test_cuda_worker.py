@@ -196,6 +196,33 @@ def test_a_gang_waits_for_whole_sets_and_holds_them(four, scan_file):
     assert api.finish(other["id"])["state"] == "succeeded"
 
 
+def test_a_gang_takes_gpus_that_are_near_each_other(make, scan_file):
+    daemon = make(XPE_EMU_BRIDGES="0-2,1-3")
+    api = daemon.api
+    wait_healthy(daemon, "cpu", "cuda:0", "cuda:1", "cuda:2", "cuda:3")
+    gpus = gpus_of(api)
+    assert gpus["cuda:2"]["links"] == [{"name": f"cuda:{n}", "rank": rank} for n, rank in ((0, 1), (1, 2), (3, 2))]
+    assert next(d for d in devices_of(api) if d["name"] == "cpu")["links"] == []
+    busy = api.submit(endless(scan_file, **on("cuda:0")))
+    api.wait_for_iteration(busy["id"], 1)
+    gang = api.submit(endless(scan_file, **counted(2)))
+    api.wait_for_iteration(gang["id"], 1)
+    assert api.show(gang["id"])["devices"] == ["cuda:1", "cuda:3"]
+    cancel(api, busy, gang)
+    xptychod.wait_until(lambda: all(d["job"] is None for d in gpus_of(api).values()), "all are free")
+    first = api.submit(endless(scan_file, **counted(2)))
+    api.wait_for_iteration(first["id"], 1)
+    assert api.show(first["id"])["devices"] == ["cuda:0", "cuda:2"]
+    one = api.submit(endless(scan_file, **on("cuda:3")))
+    api.wait_for_iteration(one["id"], 1)
+    cancel(api, first)
+    wait_healthy(daemon, "cuda:0", "cuda:1", "cuda:2")
+    assert api.finish(api.submit(job_of(scan_file))["id"])["devices"] == ["cuda:1"], "the other pair is left whole"
+    cancel(api, one)
+    apart = api.finish(api.submit(job_of(scan_file, **on("cuda:0", "cuda:1")))["id"])
+    assert apart["state"] == "succeeded", "what is named is taken"
+
+
 def test_sets_of_several_gpus_are_configured(make, scan_file):
     api = make("--cuda", "cuda:2+cuda:0 cuda:1").api
     xptychod.wait_until(lambda: all(not d["absent"] for d in gpus_of(api).values()), "the workers are there")

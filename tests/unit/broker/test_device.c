@@ -139,9 +139,82 @@ static void a_pong_brings_the_memory_of_now_and_no_device(void **state)
     xpp_job_free(job);
 }
 
+static bool hello_with(xpd_devices *out, const char *reach)
+{
+    char text[512];
+    snprintf(text, sizeof text, "{\"devices\": [{\"name\": \"cuda:0\"%s%s}]}",
+             reach ? ", \"reach\": " : "", reach ? reach : "");
+    json_t *hello = json_loads(text, 0, NULL);
+    assert_non_null(hello);
+    bool ok = xpd_devices_decode(out, hello);
+    json_decref(hello);
+    return ok;
+}
+
+static void links_of_a_device_are_numbers_in_their_range_or_not_known(void **state)
+{
+    static const char *const wrong[] = {"null",   "{}",     "1",     "[9]",
+                                        "[0,-1]", "[true]", "[1.0]", "[\"1\"]"};
+    static const uint8_t none[XPE_PEERS_MAX] = {0}, some[XPE_PEERS_MAX] = {0, 1, 8};
+    char many[4 * XPE_PEERS_MAX + 8] = "[1";
+    xpd_devices devices;
+
+    (void)state;
+    assert_true(hello_with(&devices, NULL));
+    assert_memory_equal(devices.items[0].reach, none, sizeof none);
+    assert_true(hello_with(&devices, "[]"));
+    assert_memory_equal(devices.items[0].reach, none, sizeof none);
+    assert_true(hello_with(&devices, "[0, 1, 8]"));
+    assert_memory_equal(devices.items[0].reach, some, sizeof some);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_false(hello_with(&devices, wrong[i]));
+    for (int i = 1; i < XPE_PEERS_MAX; i++)
+        strcat(many, ", 1");
+    strcat(many, "]");
+    assert_true(hello_with(&devices, many));
+    many[strlen(many) - 1] = '\0';
+    strcat(many, ", 1]");
+    assert_false(hello_with(&devices, many));
+}
+
+/* Alone in its set, with links to the GPUs of these numbers. */
+static xpd_devices one_gpu(const char *name, int near, int farther)
+{
+    xpd_devices devices = {.known = true, .count = 1};
+    snprintf(devices.items[0].name, sizeof devices.items[0].name, "%s", name);
+    devices.items[0].reach[near] = 1;
+    devices.items[0].reach[farther] = 3;
+    return devices;
+}
+
+static void two_sets_are_as_far_apart_as_their_farthest_devices(void **state)
+{
+    xpd_devices a = one_gpu("cuda:0", 1, 2), b = one_gpu("cuda:1", 0, 2),
+                c = one_gpu("cuda:2", 3, 0), none = {0};
+
+    (void)state;
+    assert_int_equal(xpd_devices_far(&a, &b), 1);
+    assert_int_equal(xpd_devices_far(&a, &c), 3);
+    assert_int_equal(xpd_devices_far(&b, &c), XPD_FAR); /* only one knows of a link */
+    assert_int_equal(xpd_devices_far(&a, &none), XPD_FAR);
+    b.items[b.count++] = c.items[0];
+    assert_int_equal(xpd_devices_far(&a, &b), 3);
+    assert_int_equal(xpd_devices_far(&b, &a), 3);
+    snprintf(b.items[1].absent, sizeof b.items[1].absent, "drained");
+    assert_int_equal(xpd_devices_far(&a, &b), 1);
+    snprintf(b.items[0].absent, sizeof b.items[0].absent, "drained");
+    assert_int_equal(xpd_devices_far(&a, &b), XPD_FAR);
+    c = one_gpu("cuda:1x", 0, 2);
+    assert_int_equal(xpd_devices_far(&a, &c), XPD_FAR);
+    c = one_gpu("cuda:99", 0, 2);
+    assert_int_equal(xpd_devices_far(&a, &c), XPD_FAR);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(links_of_a_device_are_numbers_in_their_range_or_not_known),
+        cmocka_unit_test(two_sets_are_as_far_apart_as_their_farthest_devices),
         cmocka_unit_test(without_a_wish_every_gpu_else_the_cpu_is_taken),
         cmocka_unit_test(devices_that_are_not_there_are_refused_with_what_is),
         cmocka_unit_test(a_hello_that_breaks_the_contract_is_refused),
