@@ -133,7 +133,7 @@ static void mark_release(xpe_emu_mark *mark)
         free(mark);
 }
 
-static void pop(struct CUstream_st *stream)
+static void drop_head(struct CUstream_st *stream)
 {
     xpe_emu_item *item = stream->head;
 
@@ -143,6 +143,11 @@ static void pop(struct CUstream_st *stream)
     mark_release(item->mark);
     free(item);
     xpe_emu.live.queued--;
+}
+
+static void pop(struct CUstream_st *stream)
+{
+    drop_head(stream);
     if (!stream->head && stream->destroyed)
         stream_free(stream);
 }
@@ -504,11 +509,10 @@ void xpe_emu_queues_forget(void)
 {
     while (streams) {
         struct CUstream_st *s = streams;
-        s->destroyed = false;
         while (s->head) {
             if (s->head->kind == EMU_NCCL)
                 xpe_emu_part_drop(s->head->part);
-            pop(s);
+            drop_head(s);
         }
         stream_free(s);
     }
