@@ -225,27 +225,26 @@ done:
     return st;
 }
 
-/* What a device has free, or why there is no such device. */
-static xpe_status bytes_free_of(int64_t *out, const char *name, const xpe_device_info *info,
-                                size_t count, xpe_error *err)
+/* What the named devices have free, or why one cannot be used; no other device is touched. */
+static xpe_status look_at(int64_t *bytes_free, const xpe_device_list *devices, xpe_error *err)
 {
-    char names[160] = "";
-    size_t used = 0;
+    for (int g = 0; g < devices->count; g++) {
+        xpe_device_info info;
+        int h = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(info[i].name, name) == 0 && !info[i].absent[0]) {
-            *out = info[i].bytes_free;
-            return XPE_OK;
+        while (strcmp(devices->names[h], devices->names[g]) != 0)
+            h++;
+        if (h < g) {
+            bytes_free[g] = bytes_free[h];
+            continue;
         }
-        if (strcmp(info[i].name, name) == 0)
+        xpe_devices_look(&info, &devices->names[g], 1);
+        if (info.absent[0])
             return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices",
-                            "device '%s' cannot be used: %s", name, info[i].absent);
-        if (!info[i].absent[0] && used + sizeof info[i].name < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
-                                     info[i].name);
+                            "device '%s' cannot be used: %s", devices->names[g], info.absent);
+        bytes_free[g] = info.bytes_free;
     }
-    return xpe_fail(err, XPE_NO_DEVICE, "/devices/devices", "no device is called '%s'; there is %s",
-                    name, names[0] ? names : "none");
+    return XPE_OK;
 }
 
 /* What a shard's buffers leave of its device, in equal parts where several shards share it. */
@@ -288,16 +287,11 @@ done:
 
 static xpe_status admit(xpe_run *run, const xpe_device_list *devices, xpe_error *err)
 {
-    xpe_device_info info[80];
-    size_t count = xpe_devices_list(info, sizeof info / sizeof *info);
     int64_t *bytes_free = NULL;
     xpe_status st;
 
-    if (count > sizeof info / sizeof *info)
-        count = sizeof info / sizeof *info;
     XPE_TRY(xpe_new(&bytes_free, (size_t)devices->count, sizeof *bytes_free, err));
-    for (int g = 0; g < devices->count; g++)
-        XPE_TRY(bytes_free_of(&bytes_free[g], devices->names[g], info, count, err));
+    XPE_TRY(look_at(bytes_free, devices, err));
     if (run->backend->work_bytes) /* plans transforms, so only on devices that are there */
         XPE_TRY(count_work(run, devices, bytes_free, err));
     XPE_TRY(xpe_plan_admit(run->plan, devices->names, bytes_free, err));

@@ -85,6 +85,7 @@ typedef struct xpe_emu_counts {
     uint64_t bytes_peer[XPE_EMU_DEVICES_MAX]
                        [XPE_EMU_DEVICES_MAX]; /* cudaMemcpyPeerAsync, [from][to] */
     uint64_t bytes_nccl[XPE_EMU_DEVICES_MAX][XPE_EMU_DEVICES_MAX]; /* devices, [from][to] */
+    uint64_t devices;  /* a bit for each that calls were sent to */
     uint64_t pageable; /* copies whose host side was not pinned */
     size_t bytes_peak[XPE_EMU_DEVICES_MAX];
 } xpe_emu_counts;

@@ -212,6 +212,8 @@ cudaError_t cudaSetDevice(int device)
 
     if (rc == cudaSuccess || (exists(device) && xpe_emu.devices[device].lost))
         current = device; /* of a lost one, too: memory is given back on it */
+    if (exists(device))
+        xpe_emu.counts.devices |= UINT64_C(1) << device;
     xpe_emu_leave();
     return xpe_emu_note(rc);
 }

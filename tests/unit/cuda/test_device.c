@@ -46,6 +46,32 @@ static void end_job(job j)
     xpe_cuda_forget();
 }
 
+/* A context costs a GPU memory: a run makes one on the devices that it was given alone. */
+static void a_run_touches_no_other_device(void **state)
+{
+    static const char *const second[] = {"cuda:1"};
+    const xpe_device_list devices = {second, 1, 1};
+    xpt_case *c = xpt_small_create(16, 4, 1, 5);
+    xpe_stage stage = xpt_stage(2);
+    xpe_problem *problem;
+    xpe_report report;
+    xpe_run *run;
+    xpe_error err;
+
+    (void)state;
+    xpe_emu_begin(3, (size_t)64 << 20, 0);
+    assert_int_equal(xpe_problem_create(&problem, &c->desc, &err), XPE_OK);
+    assert_int_equal(xpe_run_create(&run, problem, &stage, &devices, &err), XPE_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(xpe_run_step(run, &report, &err), XPE_OK);
+    xpe_run_destroy(run);
+    xpe_problem_destroy(problem);
+    assert_int_equal(xpe_emu_count().devices, 2); /* bit 1 */
+    xpt_case_destroy(c);
+    xpe_cuda_forget();
+    assert_true(xpe_emu_empty());
+}
+
 static double seconds(void)
 {
     return xpe_cuda_clock();
@@ -133,6 +159,7 @@ static void a_device_says_how_it_reaches_the_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_touches_no_other_device),
         cmocka_unit_test(a_lost_device_is_named_and_its_memory_comes_back),
         cmocka_unit_test(an_error_of_the_communicator_ends_the_job),
         cmocka_unit_test(a_device_says_how_it_reaches_the_others),
