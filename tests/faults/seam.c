@@ -5,7 +5,7 @@
  * our own code, SQLite, HDF5, jansson, libmicrohttpd.  What libc calls inside itself does not.
  *
  *     XP_FAULT = RULE;RULE;...      RULE =
- * CALL:N:ACTION[:path=TEXT][:when=FILE][:in=PROGRAM][:once]
+ * CALL:N:ACTION[:path=TEXT][:when=FILE][:in=PROGRAM][:stack=HASH][:once]
  *
  *     CALL     the name of a call below, `any` of the system calls, or `alloc`
  *     N        the N-th such call of the process that fits the rest of the rule; `N+` all from then
@@ -14,14 +14,19 @@
  *     path     only calls on a file whose path contains TEXT (of a rename: the old or the new name)
  *     when     only while FILE exists
  *     in       only in the program of that name
+ *     stack    only a call that was made through these callers; hashes are from XP_FAULT_STACKS
  *     once     not again in a process that starts after it has happened; needs XP_FAULT_LOG
  *
- *     XP_FAULT_LOG = FILE      gets a line "RULE PROGRAM PID PATH" for each fault, before it
- * happens XP_FAULT_COUNT = FILE    gets a line "PROGRAM PID any=N alloc=N" when a process ends well
+ *     XP_FAULT_LOG     file that gets a line "RULE PROGRAM PID PATH" for each fault, before it
+ *     XP_FAULT_COUNT   file that gets a line "PROGRAM PID any=N alloc=N" when a process ends well
+ *     XP_FAULT_STACKS  file that gets a line "PROGRAM any|alloc HASH CALL" for each call with
+ *                      callers that are new in this process; HASH is the same in every process
+ *     XP_FAULT_TRACE   file that gets the callers of each call that fails
  *
  * Any thread.  Nothing here allocates. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -30,6 +35,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +50,8 @@
 
 #define RULES_MAX 16
 #define LOGGED_MAX 1000 /* faults of a rule that goes on */
+#define FRAMES_MAX 100
+#define STACKS_MAX (1 << 16) /* slots */
 #define SEAM __attribute__((visibility("default")))
 
 typedef enum action { FAIL, KILL, STOP, SEGV, KILL_AFTER, DELAY, REDIRECT } action;
@@ -51,6 +59,7 @@ typedef enum action { FAIL, KILL, STOP, SEGV, KILL_AFTER, DELAY, REDIRECT } acti
 typedef struct rule {
     char text[512]; /* as given, for the log */
     char call[24], path[256], when[256], to[256];
+    uint64_t stack; /* 0: any */
     long at;
     bool more, armed;
     action act;
@@ -60,7 +69,9 @@ typedef struct rule {
 
 static rule rules[RULES_MAX];
 static int rule_count;
-static int log_fd = -1, count_fd = -1;
+static int log_fd = -1, count_fd = -1, stacks_fd = -1, trace_fd = -1;
+static bool by_stack; /* a rule asks for one */
+static _Atomic uint64_t stacks_seen[STACKS_MAX];
 static bool ready; /* rules are read; before that everything goes through */
 static atomic_long total_any, total_alloc;
 
@@ -148,6 +159,8 @@ static void take_rule(char *text)
             snprintf(r->path, sizeof r->path, "%s", word + 5);
         else if (strncmp(word, "when=", 5) == 0)
             snprintf(r->when, sizeof r->when, "%s", word + 5);
+        else if (strncmp(word, "stack=", 6) == 0)
+            r->stack = strtoull(word + 6, NULL, 16);
         else if (strncmp(word, "in=", 3) == 0)
             r->armed = r->armed && strcmp(word + 3, program_invocation_short_name) == 0;
         else if (strcmp(word, "once") == 0)
@@ -155,6 +168,7 @@ static void take_rule(char *text)
         else
             give_up(r->text);
     }
+    by_stack = by_stack || (r->armed && r->stack);
     rule_count++;
 }
 
@@ -176,6 +190,7 @@ __attribute__((constructor)) static void read_rules(void)
     static char text[RULES_MAX * 512];
     const char *given = getenv("XP_FAULT");
     char *rest = text, *one;
+    void *frame;
 
     if (given && snprintf(text, sizeof text, "%s", given) < (int)sizeof text) {
         while ((one = strsep(&rest, ";")) && rule_count < RULES_MAX) {
@@ -185,6 +200,10 @@ __attribute__((constructor)) static void read_rules(void)
     }
     log_fd = open_for("XP_FAULT_LOG");
     count_fd = open_for("XP_FAULT_COUNT");
+    stacks_fd = open_for("XP_FAULT_STACKS");
+    trace_fd = open_for("XP_FAULT_TRACE");
+    if (by_stack || stacks_fd >= 0 || trace_fd >= 0)
+        backtrace(&frame, 1); /* the first one allocates */
     ready = true;
 }
 
@@ -256,6 +275,55 @@ static void act_now(const rule *r)
         nanosleep(&pause, NULL);
 }
 
+/* ---------------------------------------------------------------------------------------- stacks
+ */
+
+/* FNV-1a over where the callers are in their modules. */
+static uint64_t stack_of_call(void)
+{
+    void *frames[FRAMES_MAX];
+    int count = backtrace(frames, FRAMES_MAX);
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (int i = 0; i < count; i++) {
+        struct dl_find_object module;
+        uint64_t at = 0;
+
+        if (_dl_find_object((char *)frames[i] - 1, &module) == 0) {
+            at = (uint64_t)((char *)frames[i] - (char *)module.dlfo_map_start) ^
+                 (uint64_t)((char *)module.dlfo_map_end - (char *)module.dlfo_map_start) << 32;
+        }
+        hash = (hash ^ at) * UINT64_C(0x100000001b3);
+    }
+    return hash ? hash : 1;
+}
+
+static void note_stack(const char *kind, const char *call, uint64_t stack)
+{
+    char line[128];
+
+    for (uint64_t i = 0; i < STACKS_MAX; i++) {
+        uint64_t was = 0;
+
+        if (atomic_compare_exchange_strong(&stacks_seen[(stack + i) % STACKS_MAX], &was, stack)) {
+            say(stacks_fd, line,
+                snprintf(line, sizeof line, "%s %s %016llx %s\n", program_invocation_short_name,
+                         kind, (unsigned long long)stack, call));
+            return;
+        }
+        if (was == stack)
+            return;
+    }
+}
+
+static void trace(void)
+{
+    void *frames[FRAMES_MAX];
+
+    if (trace_fd >= 0)
+        backtrace_symbols_fd(frames, backtrace(frames, FRAMES_MAX), trace_fd);
+}
+
 /* pwrite64 is pwrite to a rule. */
 static bool is_call(const rule *r, const char *call, bool any)
 {
@@ -271,16 +339,21 @@ static bool is_call(const rule *r, const char *call, bool any)
 static const rule *decide(const char *call, bool any, int fd, const char *path, const char *other)
 {
     char name[PATH_MAX] = "";
+    uint64_t stack = 0;
 
     if (!ready)
         return NULL;
     if (any)
         atomic_fetch_add(&total_any, 1);
+    if (by_stack || stacks_fd >= 0)
+        stack = stack_of_call();
+    if (stacks_fd >= 0)
+        note_stack(any ? "any" : "alloc", call, stack);
     for (int i = 0; i < rule_count; i++) {
         rule *r = &rules[i];
         long n;
 
-        if (!r->armed || !is_call(r, call, any))
+        if (!r->armed || !is_call(r, call, any) || (r->stack && r->stack != stack))
             continue;
         if (r->when[0] && syscall(SYS_faccessat, AT_FDCWD, r->when, F_OK) != 0)
             continue;
@@ -294,6 +367,7 @@ static const rule *decide(const char *call, bool any, int fd, const char *path, 
             continue;
         if (n < r->at + LOGGED_MAX)
             log_fault(r, path ? path : name);
+        trace();
         act_now(r);
         if (r->act == FAIL || r->act == KILL_AFTER || r->act == REDIRECT)
             return r;
@@ -473,7 +547,7 @@ static bool refused(void)
     if (!ready)
         return false;
     atomic_fetch_add(&total_alloc, 1);
-    return rule_count > 0 && fails(decide("alloc", false, -1, NULL, NULL));
+    return (rule_count > 0 || stacks_fd >= 0) && fails(decide("alloc", false, -1, NULL, NULL));
 }
 
 SEAM void *malloc(size_t size)

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """Test 6: every system call and allocation of the broker, of the worker and of the reader fails in turn.
 
-    tests/soak/run.sh 6 [--program NAME] [--most N] [--error EIO] [--seed S]
+    tests/soak/run.sh 6 [--program NAME] [--stacks] [--most N] [--error EIO] [--jobs N] [--seed S]
 
 A round is start, two submissions, their event streams, a cancel and a stop, with the n-th call failing; then a start without a
-fault, in which every job that was acknowledged is there and comes to its one end, and the database is whole.  --most bounds
-the rounds of each kind: the n are then drawn evenly.  Meant for the programs of a build with XPTYCHOD_SANITIZE=address,undefined,
-whose every word fails the round.
+fault, in which every job that was acknowledged is there and comes to its one end, and the database is whole.  With --stacks n does
+not count calls but the callers that calls have: of those with the same callers, one fails.  --most bounds the rounds of each kind:
+they are then drawn evenly.  Meant for the programs of a build with XPTYCHOD_SANITIZE=address,undefined, whose every word fails
+the round; without the sanitizers a round costs half.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import pathlib
 import random
 import sys
 import tempfile
+import time
 
 import faults
 import scans
@@ -27,6 +29,8 @@ def main():
     parser.add_argument("--program", choices=torture.PROGRAMS, action="append")
     parser.add_argument("--most", type=int, default=1 << 30)
     parser.add_argument("--error", default="EIO")
+    parser.add_argument("--stacks", action="store_true")
+    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if faults.available():
@@ -38,28 +42,34 @@ def main():
         scan = scans.make().write(folder / "scan.h5")
         for program in options.program or torture.PROGRAMS:
             calls = torture.count(folder / "count", scan, program)
+            callers = torture.stacks(folder / "count", scan, program) if options.stacks else {}
             for kind, error in (("any", options.error), ("alloc", "ENOMEM")):
-                numbers = range(1, calls[kind] + 1)
-                if len(numbers) > options.most:
-                    chance, step = random.Random(options.seed), len(numbers) / options.most
-                    numbers = sorted({1 + int(step * k + chance.random() * step) for k in range(options.most)})
+                if options.stacks:
+                    rules = [f"{kind}:1:{error}:stack={stack}:in={program}" for stack, _ in callers[kind]]
+                else:
+                    rules = [f"{kind}:{n}:{error}:in={program}" for n in range(1, calls[kind] + 1)]
+                of, begun = len(rules), time.monotonic()
+                if of > options.most:
+                    chance, step = random.Random(options.seed), of / options.most
+                    rules = [rules[k] for k in sorted({int(step * k + chance.random() * step) for k in range(options.most)})]
                 ended = collections.Counter()
 
-                def one(n):
+                def one(rule):
                     try:
-                        return torture.torture(folder / f"{program}-{kind}{n}", scan, f"{kind}:{n}:{error}:in={program}", program), None
+                        return torture.torture(folder / rule.replace(":", "-"), scan, rule, program), None
                     except AssertionError as wrong:
                         return "failed", str(wrong)
 
-                with concurrent.futures.ThreadPoolExecutor(2) as pool:
-                    for done, (status, wrong) in enumerate(pool.map(one, numbers), 1):
+                with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+                    for done, (status, wrong) in enumerate(pool.map(one, rules), 1):
                         ended[status] += 1
                         if wrong:
                             failures.append(wrong)
                             print(wrong, flush=True)
                         if done % 50 == 0:
-                            print(f"{program} {kind}: {done} of {len(numbers)}, {len(failures)} failures", flush=True)
-                figures.append(f"{program} {kind}: {len(numbers)} of {calls[kind]} calls, exits {dict(ended)}")
+                            print(f"{program} {kind}: {done} of {len(rules)}, {len(failures)} failures", flush=True)
+                whole = f"{of} different callers of {calls[kind]} calls" if options.stacks else f"{of} calls"
+                figures.append(f"{program} {kind}: {len(rules)} of {whole}, exits {dict(ended)}, {time.monotonic() - begun:.0f} s")
                 print(figures[-1], flush=True)
     print(f"soak 06: {'FAILED: ' + str(len(failures)) + ' rounds; ' if failures else 'passed: '}{'; '.join(figures)}")
     return 1 if failures else 0

@@ -25,7 +25,9 @@ class FaultyDaemon(xptychod.Daemon):
     def __init__(self, folder, *arguments, fault=""):
         super().__init__(folder, "--zmq-program", xptychod.program("xptycho-zmq"), *arguments)
         self.fault = fault
-        self.fired, self.counts, self.armed = (self.folder / name for name in ("fired", "counts", "armed"))
+        self.fired, self.counts, self.armed, self.stacks, self.trace = (
+            self.folder / name for name in ("fired", "counts", "armed", "stacks", "trace"))
+        self.note_stacks = False
 
     def command(self):
         return [xptychod.program("faults/xptychod"), *super().command()[1:]]
@@ -33,7 +35,9 @@ class FaultyDaemon(xptychod.Daemon):
     def spawn(self):
         self.folder.mkdir(parents=True, exist_ok=True)
         environment = dict(os.environ, XP_FAULT=self.fault, XP_FAULT_LOG=str(self.fired), XP_FAULT_COUNT=str(self.counts),
-                           **{xptychod.MARK: self.mark})
+                           XP_FAULT_TRACE=str(self.trace), **{xptychod.MARK: self.mark})
+        if self.note_stacks:
+            environment["XP_FAULT_STACKS"] = str(self.stacks)
         with open(self.log, "ab") as log:
             return subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
@@ -49,6 +53,10 @@ class FaultyDaemon(xptychod.Daemon):
         if not self.fired.exists():
             return []
         return [tuple(line.split(" ", 3)) for line in self.fired.read_text().splitlines()]
+
+    def callers(self):
+        """Of the calls that failed, innermost first."""
+        return self.trace.read_text() if self.trace.exists() else "no call failed"
 
     def ended(self, deadline_s=xptychod.DEADLINE_S):
         """The broker's own exit status, once all its processes are gone."""

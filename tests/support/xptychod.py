@@ -240,7 +240,8 @@ class EventStream:
             else:
                 if "data" in fields:
                     event = json.loads(fields["data"])
-                    assert fields["id"] == str(event["seq"]) and fields["event"] == event["type"], fields
+                    assert fields["event"] == event["type"], fields
+                    assert fields.get("id") == (None if event["type"] == "gap" else str(event["seq"])), fields
                     yield event
                 fields = {}
 
