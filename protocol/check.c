@@ -6,7 +6,6 @@
 #include "text.h"
 
 #include <math.h>
-#include <regex.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -285,16 +284,21 @@ static void check_number(xpp_check *check, const xpp_rule *rule, const json_t *v
                        show_number(number).text, wanted_of(rule).text);
 }
 
-static bool matches(const char *pattern, const char *text)
+bool xpp_is_absolute(const char *text)
 {
-    regex_t expression;
-    bool match;
+    return text[0] == '/';
+}
 
-    if (regcomp(&expression, pattern, REG_EXTENDED | REG_NOSUB) != 0)
-        return false; /* no memory; a pattern that is not valid fails the tests */
-    match = regexec(&expression, text, 0, NULL, 0) == 0;
-    regfree(&expression);
-    return match;
+bool xpp_is_device(const char *text)
+{
+    static const char cuda[] = "cuda:";
+    const char *number = text + sizeof cuda - 1;
+    size_t digits;
+
+    if (strncmp(text, cuda, sizeof cuda - 1) != 0)
+        return strcmp(text, "cpu") == 0;
+    digits = strspn(number, "0123456789");
+    return digits >= 1 && digits <= 4 && !number[digits];
 }
 
 static void check_text(xpp_check *check, const xpp_rule *rule, const json_t *value,
@@ -318,7 +322,7 @@ static void check_text(xpp_check *check, const xpp_rule *rule, const json_t *val
     } else if (count > rule->count_max) {
         xpp_check_fail(check, at, "%s has %zu characters; at most %zu are allowed", name_of(rule),
                        count, rule->count_max);
-    } else if (rule->pattern && !matches(rule->pattern, text)) {
+    } else if (rule->matches && !rule->matches(text)) {
         xpp_check_fail(check, at, "%s is '%s'; it must be %s", name_of(rule), show(text).text,
                        rule->wanted);
     }

@@ -1,11 +1,62 @@
-/* JSON as text, whole or not at all.  jansson 2.14 does not look at what came of writing a member's
- * name: where memory is short the text lacks it, and nothing says so.  Here a failure is
- * remembered. */
+/* JSON as text and back, whole or not at all.  Where memory is short jansson 2.14 leaves out the
+ * name of a member that it writes and a byte of a word that it reads, and says nothing; and who
+ * builds a document member by member seldom looks whether each of them is in it.  So every
+ * allocation of jansson goes through here, and one that fails is remembered, for its thread, until
+ * a text was refused for it or a problem is told. */
+#include "text.h"
 #include "xptychod/protocol.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+static json_malloc_t allocate;
+static _Thread_local bool starved; /* an allocation of jansson has failed since the last text */
+
+static void *note(size_t size)
+{
+    void *block = allocate(size);
+
+    if (!block)
+        starved = true;
+    return block;
+}
+
+void xpp_json_watch(void)
+{
+    json_malloc_t now;
+    json_free_t release;
+
+    json_get_alloc_funcs(&now, &release);
+    if (now == note)
+        return;
+    allocate = now;
+    json_set_alloc_funcs(note, release);
+}
+
+void xpp_json_told(void)
+{
+    starved = false;
+}
+
+json_t *xpp_load(const char *text, size_t length, size_t flags, json_error_t *error)
+{
+    json_error_t own;
+    bool before = starved;
+
+    starved = false;
+    json_t *doc = json_loadb(text, length, flags, error ? error : &own);
+    if (starved) {
+        json_decref(doc);
+        doc = NULL;
+        if (error) {
+            *error = (json_error_t){.line = -1, .column = -1, .text = "memory is exhausted"};
+            error->text[sizeof error->text - 1] = json_error_out_of_memory;
+        }
+    }
+    starved = before;
+    return doc;
+}
 
 typedef struct buffer {
     char *text; /* NUL-terminated */
@@ -38,8 +89,10 @@ static int append(const char *bytes, size_t size, void *context)
 char *xpp_dump(const json_t *doc, size_t flags)
 {
     buffer b = {0};
+    bool whole = doc && json_dump_callback(doc, append, &b, flags) == 0 && !b.failed && !starved;
 
-    if (doc && json_dump_callback(doc, append, &b, flags) == 0 && !b.failed && b.text)
+    starved = false;
+    if (whole && b.text)
         return b.text;
     free(b.text);
     return NULL;

@@ -1,4 +1,5 @@
 /* Problem documents (RFC 9457) and the list of everything that can be wrong with a request. */
+#include "text.h"
 #include "xptychod/protocol.h"
 
 #include <stdarg.h>
@@ -52,9 +53,10 @@ json_t *xpp_problem(xpp_fault fault, const char *detail, json_t *errors, json_t 
 {
     const fault_row *row = row_of(fault);
     char type[128];
-    json_t *problem = json_object();
     int failed = 0;
 
+    xpp_json_told(); /* by this */
+    json_t *problem = json_object();
     snprintf(type, sizeof type, "%s%s", TYPE_PREFIX, row->type);
     failed |= json_object_set_new(problem, "type", json_string(type));
     failed |= json_object_set_new(problem, "title", json_string(row->title));

@@ -1,6 +1,8 @@
 /* What the package calls itself, its jobs and its programs. */
 #include "xptychod/protocol.h"
 
+#include "text.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +15,7 @@ static const char alphabet[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"; /* Crockford'
 
 void xpp_init(void)
 {
+    xpp_json_watch();
     json_object_seed(0); /* from the system; jansson's own first use is not safe with threads */
 }
 

@@ -230,11 +230,13 @@ static char *memfd_read(int fd, size_t length)
     return text;
 }
 
-static json_t *body_parse(const char *text, size_t length)
+/* NULL where it breaks a rule, or with *starved where memory is exhausted. */
+static json_t *body_parse(const char *text, size_t length, bool *starved)
 {
     json_t *problem,
         *body = xpp_parse_within(text, length, XPP_DEPTH_MAX + MESSAGE_LEVELS, &problem);
 
+    *starved = !body && (!problem || json_integer_value(json_object_get(problem, "status")) == 503);
     json_decref(problem);
     if (body && !json_is_object(body)) {
         json_decref(body);
@@ -243,9 +245,10 @@ static json_t *body_parse(const char *text, size_t length)
     return body;
 }
 
-/* What a packet holds, once it and its descriptors are here; false when it breaks a rule. */
+/* What a packet holds, once it and its descriptors are here; false when it breaks a rule, or with
+ * *starved. */
 static bool packet_decode(xpp_ipc_message *out, const char *packet, size_t size, const int *fds,
-                          int count)
+                          int count, bool *starved)
 {
     ipc_header header;
     char *text = NULL;
@@ -261,12 +264,12 @@ static bool packet_decode(xpp_ipc_message *out, const char *packet, size_t size,
         if (size != sizeof header || count != header.fd_count + 1)
             return false;
         text = memfd_read(fds[header.fd_count], header.length);
-        out->body = text ? body_parse(text, header.length) : NULL;
+        out->body = text ? body_parse(text, header.length, starved) : NULL;
         free(text);
     } else {
         if (size != sizeof header + header.length || count != header.fd_count)
             return false;
-        out->body = body_parse(packet + sizeof header, header.length);
+        out->body = body_parse(packet + sizeof header, header.length, starved);
     }
     out->type = (xpp_ipc_type)header.type;
     out->fd_count = header.fd_count;
@@ -278,6 +281,7 @@ xpp_ipc_result xpp_ipc_receive(int socket, xpp_ipc_message *out)
     const size_t room = sizeof(ipc_header) + INLINE_MAX;
     xpp_ipc_result result = XPP_IPC_BROKEN;
     int fds[RIGHTS_MAX], count = 0;
+    bool starved = false;
     ipc_control control;
     char *packet = malloc(room);
     struct iovec part = {packet, room};
@@ -306,10 +310,13 @@ xpp_ipc_result xpp_ipc_receive(int socket, xpp_ipc_message *out)
     if (got == 0) {
         result = XPP_IPC_CLOSED;
     } else if (!(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
-               packet_decode(out, packet, (size_t)got, fds, count)) {
+               packet_decode(out, packet, (size_t)got, fds, count, &starved)) {
         memcpy(out->fds, fds, (size_t)out->fd_count * sizeof *fds);
         memset(fds, 0xFF, (size_t)out->fd_count * sizeof *fds); /* -1: handed over */
         result = XPP_IPC_OK;
+    } else if (starved) {
+        errno = ENOMEM;
+        result = XPP_IPC_FAILED;
     }
 done:
     close_all(fds, count);

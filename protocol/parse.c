@@ -75,8 +75,10 @@ json_t *xpp_parse_within(const char *text, size_t length, int depth_max, json_t 
         *problem = malformed(detail, line, column);
         return NULL;
     }
-    doc = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    if (!doc) {
+    doc = xpp_load(text, length, JSON_REJECT_DUPLICATES, &error);
+    if (!doc && json_error_code(&error) == json_error_out_of_memory) {
+        *problem = xpp_problem(XPP_FAULT_UNAVAILABLE, "memory is exhausted", NULL, NULL);
+    } else if (!doc) {
         snprintf(detail, sizeof detail, "line %d, column %d: %s", error.line, error.column,
                  error.text);
         *problem = malformed(detail, error.line, error.column);

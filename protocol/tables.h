@@ -39,16 +39,21 @@ struct xpp_rule {
     xpp_kind kind;
     bool required, unique, above_minimum; /* above: the minimum itself is refused */
     double minimum, maximum;
-    size_t count_min, count_max;  /* characters of a text, items of an array, members of a map */
-    size_t name_max;              /* MAP: characters of a member name */
-    const char *pattern, *wanted; /* POSIX extended expression, and what it stands for; NULL */
-    const char *const *choices;   /* ends with NULL; NULL: free */
-    const char *fallback;         /* the default as JSON; NULL: none */
+    size_t count_min, count_max; /* characters of a text, items of an array, members of a map */
+    size_t name_max;             /* MAP: characters of a member name */
+    bool (*matches)(const char *text); /* the pattern; NULL: none */
+    const char *wanted;                /* what it stands for */
+    const char *const *choices;        /* ends with NULL; NULL: free */
+    const char *fallback;              /* the default as JSON; NULL: none */
     const xpp_table *const *tables;
     size_t table_count;
     const char *selector;
     const xpp_rule *items;
 };
+
+/* The patterns of a job (generate.py names them). */
+bool xpp_is_absolute(const char *text);
+bool xpp_is_device(const char *text);
 
 extern const xpp_rule xpp_job_rule;
 /* Every table, for a hint where a misplaced name belongs; ends with NULL. */

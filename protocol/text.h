@@ -13,6 +13,10 @@ size_t xpp_utf8_cut(const char *text, size_t size);
  * into the other, letter case aside; at most limit + 1 is returned.  Names beyond 64 bytes are
  * never near. */
 size_t xpp_edit_distance(const char *a, const char *b, size_t limit);
+/* From now on jansson's allocations are watched (dump.c). */
+void xpp_json_watch(void);
+/* What failed so far keeps no more text from being written: somebody is told of it. */
+void xpp_json_told(void);
 /* xpp_parse with another limit of the depth. */
 json_t *xpp_parse_within(const char *text, size_t length, int depth_max, json_t **problem);
 

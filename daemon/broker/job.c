@@ -263,7 +263,7 @@ xpd_row *xpd_job_row(const xpd_job *job)
 
 static json_t *load_text(const char *text)
 {
-    return text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    return text ? xpp_load(text, strlen(text), JSON_DECODE_ANY, NULL) : NULL;
 }
 
 xpd_job *xpd_job_from_row(const xpd_row *row)

@@ -81,7 +81,7 @@ void xpd_post_rerun(xpd_request *r)
                         "the body is a merge patch: a JSON object with the members to change");
         return;
     }
-    json_t *doc = json_loads(r->job->doc, 0, NULL);
+    json_t *doc = xpp_load(r->job->doc, strlen(r->job->doc), 0, NULL);
     json_t *merged = doc && patch ? xpd_merge_patch(doc, patch) : json_incref(doc);
     json_decref(patch);
     json_decref(doc);

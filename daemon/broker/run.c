@@ -318,7 +318,7 @@ static bool begin(xpd_run *run, xpd_error *err)
 {
     char own[PATH_MAX];
 
-    run->resolved = json_loads(run->job->resolved, 0, NULL);
+    run->resolved = xpp_load(run->job->resolved, strlen(run->job->resolved), 0, NULL);
     json_t *errors = run->resolved ? xpp_job_check(run->resolved) : NULL;
     if (errors) { /* accepted by an earlier version */
         const json_t *first = json_array_get(errors, 0);

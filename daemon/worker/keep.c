@@ -121,7 +121,7 @@ static bool iteration_of(const char *line, size_t length, int64_t *stage, int64_
 
     if (!memmem(line, length, "\"iter\"", 6))
         return false;
-    event = json_loadb(line, length, 0, NULL);
+    event = xpp_load(line, length, 0, NULL);
     type = json_string_value(json_object_get(event, "type"));
     found = type && strcmp(type, "iter") == 0;
     *stage = json_integer_value(json_object_get(event, "stage"));

@@ -1,6 +1,8 @@
 /* libcurl, set up once the same way for requests and streams. */
 #include "http.h"
 
+#include "xptychod/protocol.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,7 +148,7 @@ json_t *xpd_http_fetch(const char *socket, const char *path, const char *token)
             if (curl_multi_poll(multi, NULL, 0, 1000, NULL) != CURLM_OK)
                 break;
         if (running == 0 && xpd_http_status(&http) == 200)
-            doc = json_loadb(f.text ? f.text : "", f.size, 0, NULL);
+            doc = xpp_load(f.text ? f.text : "", f.size, 0, NULL);
         xpd_http_close(&http, multi);
     }
     if (multi)

@@ -195,7 +195,7 @@ static void job_remove(xpd_progress *p, size_t at)
 static void on_job_line(void *user, const char *text, size_t size)
 {
     job *j = user;
-    json_t *event = json_loadb(text, size, 0, NULL);
+    json_t *event = xpp_load(text, size, 0, NULL);
     const char *type = json_string_value(json_object_get(event, "type"));
     const char *state = json_string_value(json_object_get(event, "state"));
     int64_t seq = json_integer_value(json_object_get(event, "seq"));
@@ -284,7 +284,7 @@ static void job_finish(job *j, CURLcode code)
 static void on_all_line(void *user, const char *text, size_t size)
 {
     xpd_progress *p = user;
-    json_t *event = json_loadb(text, size, 0, NULL);
+    json_t *event = xpp_load(text, size, 0, NULL);
     const char *type = json_string_value(json_object_get(event, "type"));
 
     if (type) {
@@ -334,8 +334,7 @@ static void list_begin(xpd_progress *p)
 static void list_finish(xpd_progress *p, CURLcode code)
 {
     bool good = code == CURLE_OK && xpd_http_status(&p->list.http) == 200;
-    json_t *page =
-        good ? json_loadb(p->list_text ? p->list_text : "", p->list_size, 0, NULL) : NULL;
+    json_t *page = good ? xpp_load(p->list_text ? p->list_text : "", p->list_size, 0, NULL) : NULL;
     const char *next = json_string_value(json_object_get(page, "next"));
     size_t i;
     json_t *item;

@@ -256,7 +256,7 @@ void xpd_call_release(xpd_call *call)
 
 static bool is_json(const char *text, size_t size)
 {
-    json_t *value = json_loadb(text, size, JSON_DECODE_ANY, NULL);
+    json_t *value = xpp_load(text, size, JSON_DECODE_ANY, NULL);
 
     json_decref(value);
     return value != NULL;

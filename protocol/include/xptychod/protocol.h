@@ -33,7 +33,8 @@ extern "C" {
 #define XPP_STAGES_MAX 32
 #define XPP_DEVICES_MAX 64
 
-void xpp_init(void); /* seeds jansson's hash; call before threads exist */
+/* Seeds jansson's hash and has its allocations watched; call before threads exist. */
+void xpp_init(void);
 const char *xpp_version(void);
 
 /* ------------------------------------------------------------------------------------ faults */
@@ -170,8 +171,12 @@ const char *xpp_schema_job(void);
 /* protocol/openapi.json as text; static. */
 const char *xpp_openapi(void);
 
-/* json_dumps with its flags, but whole or NULL when memory is exhausted (free it). */
+/* json_dumps with its flags, but whole or NULL when memory is exhausted (free it), also where it was
+ * as this thread made documents since its last text. */
 char *xpp_dump(const json_t *doc, size_t flags);
+/* json_loadb with its flags, but whole or NULL; json_error_out_of_memory where memory is exhausted.
+ * error may be NULL. */
+json_t *xpp_load(const char *text, size_t length, size_t flags, json_error_t *error);
 
 /* ----------------------------------------------------------------------------------- progress */
 

@@ -407,6 +407,10 @@ static void refuses_bad_device_lists(void **state)
             "it must be a device name such as 'cpu' or 'cuda:0'");
     refused(JOB("'devices':{'devices':['cuda:']}"), "/devices/devices/0", "device name");
     refused(JOB("'devices':{'devices':['cpu ']}"), "/devices/devices/0", "device name");
+    refused(JOB("'devices':{'devices':['cuda:1x']}"), "/devices/devices/0", "device name");
+    refused(JOB("'devices':{'devices':['cuda:12345']}"), "/devices/devices/0", "device name");
+    refused(JOB("'devices':{'devices':['cuda']}"), "/devices/devices/0", "device name");
+    refused(JOB("'devices':{'devices':['xcpu']}"), "/devices/devices/0", "device name");
     refused(JOB("'devices':{'devices':['cuda:0','cuda:1','cuda:0']}"), "/devices/devices/2",
             "'cuda:0' stands at index 0 already; only 'cpu' may be repeated");
     refused(JOB("'devices':{'devices':['cpu','cuda:1']}"), "/devices/devices",

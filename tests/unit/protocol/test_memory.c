@@ -6,6 +6,7 @@
 
 static long countdown; /* 0: fail from now on; < 0: never */
 static long single;    /* the realloc that fails, once; 0: none */
+static long lone;      /* the malloc that fails, once; 0: none */
 
 static bool fails(void)
 {
@@ -26,7 +27,7 @@ char *__real_strdup(const char *text);
 
 void *__wrap_malloc(size_t size)
 {
-    return fails() ? NULL : __real_malloc(size);
+    return fails() || (lone > 0 && --lone == 0) ? NULL : __real_malloc(size);
 }
 
 void *__wrap_calloc(size_t count, size_t size)
@@ -87,6 +88,49 @@ static void dump_is_whole_or_not_at_all(void **state)
     free(whole);
     json_decref(doc);
     assert_null(xpp_dump(NULL, 0));
+}
+
+/* jansson reads on without the byte for which there was no room. */
+static void load_is_whole_or_not_at_all(void **state)
+{
+    static const char text[] =
+        "{\"a member with a name that does not fit into sixteen bytes\":"
+        "[12345678901234567, 0.12345678901234567890123456789, true, "
+        "\"a word that is longer than what there is room for at first, and twice as much\"]}";
+    json_t *whole = json_loads(text, 0, NULL), *doc = NULL;
+    json_error_t error;
+    long n = 0;
+    (void)state;
+
+    for (bool reached = true; reached; json_decref(doc)) {
+        lone = ++n;
+        doc = xpp_load(text, sizeof text - 1, 0, &error);
+        reached = lone == 0;
+        lone = 0;
+        assert_true(reached == (doc == NULL));
+        if (reached)
+            assert_int_equal(json_error_code(&error), json_error_out_of_memory);
+        else
+            assert_true(json_equal(doc, whole));
+    }
+    assert_true(n > 10);
+    json_decref(whole);
+}
+
+static void a_document_that_lacks_a_member_is_not_written(void **state)
+{
+    json_t *doc = json_object();
+    (void)state;
+
+    lone = 1;
+    json_object_set_new(doc, "state", json_string("running"));
+    assert_int_equal(lone, 0);
+    assert_null(xpp_dump(doc, 0));
+    json_object_set_new(doc, "state", json_string("running")); /* another time */
+    char *text = xpp_dump(doc, JSON_COMPACT);
+    assert_string_equal(text, "{\"state\":\"running\"}");
+    free(text);
+    json_decref(doc);
 }
 
 static json_t *good_doc, *bad_doc;
@@ -196,6 +240,8 @@ int main(void)
         cmocka_unit_test(event_survives_a_lack_of_memory),
         cmocka_unit_test(message_survives_a_lack_of_memory),
         cmocka_unit_test(dump_is_whole_or_not_at_all),
+        cmocka_unit_test(load_is_whole_or_not_at_all),
+        cmocka_unit_test(a_document_that_lacks_a_member_is_not_written),
     };
     int failed;
 
