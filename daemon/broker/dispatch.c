@@ -316,8 +316,13 @@ void xpd_dispatch_refresh(xpd_broker *b)
 
     if (b->explained && xpd_now_ms() - b->explained_ms < STALE_MS)
         return;
-    if (!run_scheduler(b, &s, true))
+    if (!run_scheduler(b, &s, true)) { /* no memory for it: new ones have their place, no more */
+        for (size_t i = 0; i < b->queue.count; i++) {
+            if (b->queue.items[i]->waiting.position < 1)
+                b->queue.items[i]->waiting.position = (int64_t)i + 1;
+        }
         return;
+    }
     int64_t *before = calloc((size_t)s.user_count + 1, sizeof *before);
     for (size_t i = 0; i < s.job_count; i++) {
         xpd_job *job = s.jobs[i].context;

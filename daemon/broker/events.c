@@ -30,6 +30,7 @@ struct xpd_events {
     int64_t last;    /* seq */
     int64_t written; /* last seq that is in the file */
     bool ended, stalled;
+    int unread;                /* errno of the read that failed last; 0 = it went well */
     line ring[XPD_EVENT_RING]; /* seq s at s % size */
     int64_t ring_first;        /* lowest seq in memory; > last = none */
     int64_t *index; /* [index_count]: offset of the first line with seq > k * INDEX_STEP */
@@ -90,7 +91,16 @@ static int64_t line_seq(const char *text, size_t length)
     return at < length && text[at] == ',' ? seq : 0;
 }
 
-/* The complete line at offset, through the shared chunk; length 0 = none. */
+static void note_unread(xpd_events *e)
+{
+    if (!e->unread)
+        xpd_log(XPD_LOG_WARNING, NULL, "event log '%s' cannot be read: %s", e->path,
+                strerror(errno));
+    e->unread = errno;
+}
+
+/* The complete line at offset, through the shared chunk; length 0 = none, or e->unread says why it
+ * is not known. */
 static const char *line_at(xpd_events *e, int64_t offset, size_t *length)
 {
     *length = 0;
@@ -104,12 +114,17 @@ static const char *line_at(xpd_events *e, int64_t offset, size_t *length)
                 return chunk.bytes + at;
             }
         }
-        if (round == 1 || !take_descriptor(e))
+        if (round == 1)
             break;
-        ssize_t got = pread(e->fd, chunk.bytes, CHUNK, offset);
+        ssize_t got = take_descriptor(e) ? pread(e->fd, chunk.bytes, CHUNK, offset) : -1;
         chunk.owner = e;
         chunk.offset = offset;
         chunk.length = got > 0 ? (size_t)got : 0;
+        if (got < 0) {
+            note_unread(e);
+            break;
+        }
+        e->unread = 0;
     }
     return NULL;
 }
@@ -122,17 +137,18 @@ static bool look_for_end(xpd_events *e, const char *text, size_t length)
     e->ended = false;
     if (!memmem(text, length, "\"end\"", 5))
         return true;
-    json_t *event = json_loadb(text, length, 0, &error);
-    if (!event && (!error.text[0] || json_error_code(&error) == json_error_out_of_memory))
-        return false; /* jansson has no words for most of its own lack of memory */
+    json_t *event = xpp_load(text, length, 0, &error);
+    if (!event && json_error_code(&error) == json_error_out_of_memory)
+        return false;
     const char *type = json_string_value(json_object_get(event, "type"));
     e->ended = type && strcmp(type, "end") == 0;
     json_decref(event);
     return true;
 }
 
-/* Walks the whole file once: counts, indexes, finds where the complete lines end. */
-static bool scan(xpd_events *e)
+/* Walks the whole file once: counts, indexes, finds where the complete lines end.  What cannot be
+ * read is not taken for the end of the file, which is cut there. */
+static bool scan(xpd_events *e, xpd_error *err)
 {
     size_t length;
     const char *text;
@@ -142,12 +158,13 @@ static bool scan(xpd_events *e)
         int64_t seq = line_seq(text, length);
         if (seq > e->last && seq - e->last <= GAP_MAX) {
             if (!index_add(e, seq, e->size) || !look_for_end(e, text, length))
-                return false;
+                return xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
             e->last = seq;
         }
         e->size += (int64_t)length;
     }
-    return true;
+    return !e->unread || xpd_fail(err, XPP_FAULT_INTERNAL, "", "event log '%s' cannot be read: %s",
+                                  e->path, strerror(e->unread));
 }
 
 bool xpd_events_open(xpd_events **out, const char *path, xpd_error *err)
@@ -167,10 +184,8 @@ bool xpd_events_open(xpd_events **out, const char *path, xpd_error *err)
                  strerror(errno));
         goto done;
     }
-    if (!scan(e)) {
-        xpd_fail(err, XPP_FAULT_INTERNAL, "", "memory is exhausted");
+    if (!scan(e, err))
         goto done;
-    }
     if (e->size < st.st_size && ftruncate(e->fd, e->size) != 0)
         xpd_log(XPD_LOG_WARNING, NULL, "event log '%s': the torn last line stays: %s", path,
                 strerror(errno));
@@ -323,6 +338,11 @@ static bool next_in_file(xpd_events *e, xpd_cursor *c, xpd_event *out)
     return false;
 }
 
+bool xpd_events_unread(const xpd_events *e)
+{
+    return e->unread != 0;
+}
+
 bool xpd_events_next(xpd_events *e, xpd_cursor *c, xpd_event *out)
 {
     memset(out, 0, sizeof *out);
@@ -333,9 +353,10 @@ bool xpd_events_next(xpd_events *e, xpd_cursor *c, xpd_event *out)
     if (c->next >= e->ring_first)
         return next_in_memory(e, c, out);
     int64_t wanted = c->next;
+    e->unread = 0;
     if (next_in_file(e, c, out))
         return true;
-    if (e->ring_first > e->last)
+    if (e->unread || e->ring_first > e->last)
         return false;
     /* neither in the file nor in memory: lost while the disk was full */
     c->next = e->ring_first;

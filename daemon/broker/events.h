@@ -43,7 +43,9 @@ int64_t xpd_events_last(const xpd_events *events);
 bool xpd_events_ended(const xpd_events *events); /* the last event is `end` */
 /* The line that was appended last (NULL when none is in memory). */
 const char *xpd_events_newest(const xpd_events *events);
-/* Next line for the cursor, which moves on.  false = nothing more now. */
+/* Next line for the cursor, which moves on.  false = nothing more now, or it cannot be read. */
 bool xpd_events_next(xpd_events *events, xpd_cursor *cursor, xpd_event *out);
+/* The last call of xpd_events_next failed to read the file (logged); a later one may succeed. */
+bool xpd_events_unread(const xpd_events *events);
 
 #endif

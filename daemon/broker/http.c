@@ -191,11 +191,19 @@ static bool check_room(const listener *l, xpd_error *err)
                     (long long)limit_of(l));
 }
 
+static enum MHD_Result no_reply(const xpd_request *r)
+{
+    xpd_log(XPD_LOG_WARNING, NULL,
+            "request %lld: no memory for the answer; its connection is closed",
+            (long long)r->number);
+    return MHD_NO;
+}
+
 static enum MHD_Result send_reply(xpd_request *r)
 {
     char number[32];
     if (!r->response)
-        return MHD_NO; /* no memory: the connection is closed */
+        return no_reply(r);
     xpd_metrics_request(&r->b->metrics, r->route, r->method, r->status,
                         (double)(xpd_now_ms() - r->began_ms) / 1000);
     snprintf(number, sizeof number, "%lld", (long long)r->number);
@@ -203,6 +211,9 @@ static enum MHD_Result send_reply(xpd_request *r)
     xpd_site_headers(r);
     if (r->close)
         xpd_header(r->response, MHD_HTTP_HEADER_CONNECTION, "close");
+    r->response = xpd_response_whole(r->response);
+    if (!r->response)
+        return no_reply(r);
     set_phase(r->connection, ANSWER);
     connection *conn = connection_of(r->connection);
     if (conn)
@@ -253,7 +264,7 @@ static enum MHD_Result begin(listener *l, struct MHD_Connection *c, const char *
     }
     if (conn)
         conn->known = *r->caller.user;
-    return r->response ? send_reply(r) : MHD_YES;
+    return r->answered ? send_reply(r) : MHD_YES;
 }
 
 static void take_body(xpd_request *r, const char *data, size_t size)
@@ -291,7 +302,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *c, const cha
         *data_size = 0;
         return MHD_YES;
     }
-    if (!r->response) {
+    if (!r->answered) {
         set_phase(c, ANSWER);
         if (r->body_too_large)
             xpd_reply_fault(r, XPP_FAULT_TOO_LARGE, "the body is longer than %d bytes",
@@ -299,7 +310,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *c, const cha
         else
             xpd_route_request(r);
     }
-    if (!r->response && r->waits) {
+    if (!r->answered && r->waits) {
         r->waits = false;
         r->parked = true;
         r->b->parked++;

@@ -25,6 +25,7 @@
 #define PRUNE_AT_ONCE 32
 #define TEND_MS 5000
 #define TRIM_MS 60000
+#define RETRY_MS 2000
 #define STATE_LEAST (256 << 10) /* bytes: room for a few commits */
 
 void xpd_job_path(char *out, size_t size, const xpd_broker *b, const char *id, const char *file)
@@ -91,21 +92,25 @@ void xpd_job_log_rest(xpd_job *job)
     job->events = NULL;
 }
 
+/* A line that there is no memory for is NULL: its readers are sent away to ask again. */
 static void feed_add(xpd_broker *b, const xpd_job *job, const char *line)
 {
-    json_t *event = json_loads(line, 0, NULL);
-    json_object_set_new(event, "job", json_string(job->id));
-    char *text = event ? xpp_dump(event, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    xpd_feed_line *slot = &b->feed[b->feed_next % XPD_FEED_RING];
+    json_t *event = xpp_load(line, strlen(line), 0, NULL);
+    bool named = json_object_set_new(event, "job", json_string(job->id)) == 0;
+    char *text = named ? xpp_dump(event, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     char *whole = NULL;
+
     json_decref(event);
-    if (text && asprintf(&whole, "%s\n", text) > 0) {
-        xpd_feed_line *slot = &b->feed[b->feed_next % XPD_FEED_RING];
-        free(slot->line);
-        slot->line = whole;
-        slot->uid = job->uid;
-        b->feed_next++;
+    if (!text || asprintf(&whole, "%s\n", text) < 0) {
+        xpd_log(XPD_LOG_WARNING, job->id, "the feed lacks an event: memory is exhausted");
+        whole = NULL;
     }
     free(text);
+    free(slot->line);
+    slot->line = whole;
+    slot->uid = job->uid;
+    b->feed_next++;
 }
 
 /* The job's log.txt: what a person wants to read afterwards. */
@@ -140,8 +145,12 @@ static bool event_add(xpd_broker *b, xpd_job *job, const char *type, const json_
 {
     xpd_events *events = xpd_job_log(b, job);
     int64_t now = xpd_wall_ms();
-    if (!events || !xpd_events_append(events, now, type, body))
+    if (!events)
         return false;
+    if (!body || !xpd_events_append(events, now, type, body)) {
+        xpd_log(XPD_LOG_WARNING, job->id, "no event '%s': memory is exhausted", type);
+        return false;
+    }
     if (strcmp(type, "state") == 0 || strcmp(type, "end") == 0)
         feed_add(b, job, xpd_events_newest(events));
     if (strcmp(type, "iter") != 0 && strcmp(type, "preview") != 0)
@@ -177,12 +186,20 @@ static void drop_checkpoints(const xpd_broker *b, const xpd_job *job)
     }
 }
 
+static void retry_later(xpd_broker *b, int64_t delay_ms);
+
 static void end_events(xpd_broker *b, xpd_job *job)
 {
     drop_checkpoints(b, job);
     json_t *end = end_body(job);
-    event_add(b, job, "end", end);
+    bool told = event_add(b, job, "end", end);
     json_decref(end);
+    if (!told && job->events) { /* who follows it waits for that; a log that is opened later repairs
+                                   itself */
+        job->dirty = true;
+        retry_later(b, RETRY_MS);
+        return;
+    }
     job->end_due = false;
     xpd_job_log_rest(job);
     xpd_waits_notify(b, job);
@@ -258,7 +275,7 @@ static void committed(void *context, xpd_store_result result)
             return;
         }
         c->job->dirty = true;
-        retry_later(b, had_ballast ? 0 : 2000); /* at once where the ballast made room */
+        retry_later(b, had_ballast ? 0 : RETRY_MS); /* at once where the ballast made room */
     } else {
         xpd_state_lost(b);
     }
@@ -283,7 +300,7 @@ void xpd_job_persist_then(xpd_broker *b, xpd_job *job, xpd_store_done then, void
     commit *c = malloc(sizeof *c);
     if (!c) {
         job->dirty = true;
-        retry_later(b, 2000);
+        retry_later(b, RETRY_MS);
         if (then)
             then(context, XPD_STORE_FULL);
         return;

@@ -504,6 +504,7 @@ int main(int argc, char **argv)
 {
     static service s; /* large: the feed's ring */
     xpd_error err = XPD_ERROR_INIT;
+    char user[64];
     int code = EXIT_SUCCESS;
 
     s.locks[0] = s.locks[1] = s.signals.fd = -1;
@@ -528,6 +529,9 @@ int main(int argc, char **argv)
     }
     xpd_log_set_level((xpd_level)s.b.config.log_level);
     xpd_log_set_json(s.b.config.log_json);
+    /* glibc 2.36 does not get over a lack of memory in the first such look-up: before there are
+     * jobs */
+    xpd_user_name(user, sizeof user, geteuid());
     if (start(&s, &err)) {
         xpd_loop_run(&s.b.loop);
         code = s.b.failed ? EXIT_FAILURE : EXIT_SUCCESS;

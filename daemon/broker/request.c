@@ -192,16 +192,28 @@ void xpd_request_wait(xpd_request *r)
     r->waits = true;
 }
 
+static const struct MHD_Response *lacking; /* a header, for which there was no memory */
+
+struct MHD_Response *xpd_response_whole(struct MHD_Response *response)
+{
+    if (!response || response != lacking)
+        return response;
+    MHD_destroy_response(response);
+    lacking = NULL;
+    return NULL;
+}
+
 void xpd_reply(xpd_request *r, unsigned status, struct MHD_Response *response)
 {
-    if (r->response) { /* one answer only: the first stands */
+    if (r->answered) { /* one answer only: the first stands */
         xpd_log(XPD_LOG_ERROR, NULL, "request %lld was answered twice", (long long)r->number);
         if (response)
             MHD_destroy_response(response);
         return;
     }
+    r->answered = true;
     r->status = status;
-    r->response = response;
+    r->response = xpd_response_whole(response);
     if (r->parked) {
         r->parked = false;
         r->b->parked--;
@@ -235,8 +247,10 @@ struct MHD_Response *xpd_response_text(const char *text, size_t length, bool is_
 
 void xpd_header(struct MHD_Response *response, const char *name, const char *value)
 {
-    if (response && MHD_add_response_header(response, name, value) != MHD_YES)
+    if (response && MHD_add_response_header(response, name, value) != MHD_YES) {
         xpd_log(XPD_LOG_WARNING, NULL, "header %s cannot be set", name);
+        lacking = response;
+    }
 }
 
 void xpd_reply_json_as(xpd_request *r, unsigned status, json_t *body, const char *type,

@@ -33,7 +33,8 @@ typedef struct xpd_request {
         char *name, *value; /* decoded */
     } arguments[XPD_ARGUMENTS_MAX];
     int argument_count;
-    struct MHD_Response *response;
+    bool answered;                 /* once and for all; never carried out again */
+    struct MHD_Response *response; /* NULL with `answered`: there was no memory for it */
     unsigned status;
     bool waits;  /* an answer will come later */
     bool parked; /* the library has it suspended */
@@ -55,6 +56,8 @@ void xpd_reply_error(xpd_request *r, xpd_error *err);    /* releases err */
 void xpd_reply_fault(xpd_request *r, xpp_fault fault, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void xpd_reply_empty(xpd_request *r, unsigned status);
+/* Takes the response; NULL where xpd_header found no memory for one of its headers. */
+struct MHD_Response *xpd_response_whole(struct MHD_Response *response);
 /* text is copied unless static. */
 struct MHD_Response *xpd_response_text(const char *text, size_t length, bool is_static,
                                        const char *type);

@@ -82,7 +82,7 @@ static bool read_wish(xpd_request *r, xpd_scope *scope, json_int_t *seconds)
         xpd_reply_problem(
             r, xpp_problem(XPP_FAULT_INVALID_JOB, "the request is not valid", errors, NULL));
     json_decref(body);
-    return !r->response;
+    return !r->answered;
 }
 
 /* ------------------------------------------------------------------------------------ answers */

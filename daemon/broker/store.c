@@ -15,9 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CHECKPOINT_PAGES 1000 /* of the WAL before it is moved into the database */
+#define WAKE_TRIES 100
 
 typedef struct op {
     struct op *next;
@@ -405,6 +407,20 @@ static void check_file(xpd_store *store, op *o)
     sqlite3_finalize(s);
 }
 
+/* The counter cannot overflow; should the kernel say no all the same, nobody else looks here. */
+static void wake_loop(const xpd_store *store)
+{
+    const uint64_t one = 1;
+    const struct timespec pause = {0, 10 * 1000 * 1000};
+
+    for (int tries = 0; tries < WAKE_TRIES; tries++) {
+        if (write(store->event, &one, sizeof one) == sizeof one || errno == EAGAIN)
+            return;
+        xpd_log(XPD_LOG_ERROR, NULL, "cannot wake the loop: %s", strerror(errno));
+        nanosleep(&pause, NULL);
+    }
+}
+
 static void *store_thread(void *context)
 {
     xpd_store *store = context;
@@ -435,9 +451,7 @@ static void *store_thread(void *context)
         pthread_mutex_lock(&store->lock);
         *store->finished.last = batch;
         store->finished.last = end;
-        uint64_t one = 1;
-        if (write(store->event, &one, sizeof one) != sizeof one)
-            xpd_log(XPD_LOG_ERROR, NULL, "cannot wake the loop: %s", strerror(errno));
+        wake_loop(store);
     }
     pthread_mutex_unlock(&store->lock);
     return NULL;

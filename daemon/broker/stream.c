@@ -90,9 +90,12 @@ static bool put_plain(buffer *to, const json_t *event)
 static bool put_event(buffer *to, encoding code, int64_t seq, const char *line, size_t length)
 {
     char head[128];
+    json_error_t error;
     bool ok;
 
-    json_t *event = json_loadb(line, length, 0, NULL);
+    json_t *event = xpp_load(line, length, 0, &error);
+    if (!event && json_error_code(&error) == json_error_out_of_memory)
+        return false;
     const char *type = json_string_value(json_object_get(event, "type"));
     if (code == TEXT) {
         ok = !event || put_plain(to, event);
@@ -159,8 +162,12 @@ static bool next_of_job(xpd_stream *s)
     xpd_event event;
     xpd_events *events = xpd_job_log(s->b, s->job);
 
-    if (!events || s->cursor.next > s->stop_after || !xpd_events_next(events, &s->cursor, &event))
+    if (!events || s->cursor.next > s->stop_after)
         return false;
+    if (!xpd_events_next(events, &s->cursor, &event)) {
+        s->ended = xpd_events_unread(events); /* the client asks again from where it is */
+        return false;
+    }
     if (event.gap_from && !encode_gap(s, event.gap_from, event.gap_to))
         s->ended = true;
     if (!encode(s, event.seq, event.seq, event.line, event.length))
@@ -178,6 +185,10 @@ static bool next_of_feed(xpd_stream *s)
         const xpd_feed_line *line = &b->feed[number % XPD_FEED_RING];
         if (!xpd_caller_sees(&s->caller, line->uid))
             continue;
+        if (!line->line) { /* there was no memory for it */
+            s->ended = s->request->lagged = true;
+            return false;
+        }
         if (!encode(s, number, 0, line->line, strlen(line->line)))
             s->ended = true;
         return true;

@@ -58,12 +58,15 @@ static void receive(xpd_child *child, int limit)
             if (good)
                 continue;
         }
-        if (result != XPP_IPC_CLOSED) {
+        if (result == XPP_IPC_FAILED)
+            xpd_log(XPD_LOG_ERROR, NULL, "%s (%d) cannot be heard: %s; it is ended", child->name,
+                    (int)child->pid, strerror(errno));
+        else if (result != XPP_IPC_CLOSED)
             xpd_log(XPD_LOG_ERROR, NULL,
                     "%s (%d) sent a message that breaks the rules; it is ended", child->name,
                     (int)child->pid);
+        if (result != XPP_IPC_CLOSED)
             xpd_child_signal(child, SIGKILL);
-        }
         close_socket(child);
         xpd_child_kill_after(child, 5000);
     }

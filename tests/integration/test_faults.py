@@ -8,11 +8,13 @@ import pathlib
 import shutil
 import sqlite3
 import subprocess
+import time
 
 import h5py
 import pytest
 
 import faults
+import torture
 import xptychod
 
 pytestmark = pytest.mark.skipif(faults.available() is not None, reason=str(faults.available()))
@@ -314,3 +316,106 @@ def test_a_database_that_cannot_be_synced_ends_the_service(make_faulty, scan_fil
     assert daemon.api.show(known["id"]) == known
     for job in daemon.api.get("/v1/jobs?limit=100").json()["jobs"]:
         assert daemon.api.finish(job["id"])["state"] == "succeeded"
+
+
+# ------------------------------------------------------------------------- 6: calls that fail once, by class
+
+
+def test_an_event_log_that_cannot_be_read_once_loses_no_event(make_faulty, scan_file):
+    daemon = make_faulty()
+    daemon.start()
+    job = daemon.api.submit(job_of(scan_file, 5))
+    events = daemon.api.events(job["id"])
+    check_log(events)
+    daemon.stop()
+    daemon.fault = "pread:1:EIO:path=events.ndjson:in=xptychod"  # as the log is opened: not its end
+    daemon.start()
+    answer = daemon.api.get(f"/v1/jobs/{job['id']}/events", Accept="application/x-ndjson")
+    assert answer.status == 503 and "cannot be read" in daemon.log_tail(), answer
+    assert daemon.api.events(job["id"]) == events
+    daemon.stop()
+    daemon.fault = "pread:3:EIO:path=events.ndjson:in=xptychod"  # as its second reader reads it: no gap
+    daemon.start()
+    parts = [daemon.api.events(job["id"]) for _ in range(3)]
+    assert daemon.faults()[1:] and [] in parts, "a stream that cannot go on ends"
+    assert [part for part in parts if part] == [events, events]
+
+
+def spread(step, when):
+    """Some allocations of the broker that fail, each once."""
+    return ";".join(f"alloc:{1 + k * step}:ENOMEM:when={when}:in=xptychod" for k in range(16))
+
+
+def status_of(call):
+    try:
+        return call().status
+    except OSError:
+        return None  # the connection was closed: there was no memory for an answer
+
+
+def test_a_stranger_gets_nothing_whatever_allocation_fails(tmp_path, scan_file):
+    for step in (37, 43, 47, 59):
+        daemon = torture.Faulty(tmp_path / f"daemon{step}", "xptychod")
+        daemon.fault = spread(step, daemon.armed)
+        try:
+            daemon.start()
+            stranger = xptychod.Api(daemon.ready["http"], "0" * 64)
+            daemon.arm()
+            found = [status_of(lambda: stranger.post("/v1/jobs", {"scan": {"path": scan_file}})) for _ in range(60)]
+            daemon.arm(False)
+            assert set(found) <= {None, 401, 503} and 401 in found, found
+            assert daemon.faults()
+            assert daemon.api.get("/v1/jobs").json()["jobs"] == []
+            daemon.stop()
+        finally:
+            daemon.clean_up()
+
+
+def test_jobs_are_made_once_and_end_whatever_allocation_fails(tmp_path, scan_file):
+    for step in (1511, 2503, 2657):
+        daemon = torture.Faulty(tmp_path / f"daemon{step}", "xptychod")
+        daemon.fault = spread(step, daemon.armed)
+        try:
+            daemon.start()
+            daemon.arm()
+            for i in range(16):
+                status_of(lambda i=i: daemon.api.post("/v1/jobs", job_of(scan_file, 1, name=f"job {i}")))
+            jobs = persistently(daemon, lambda: daemon.api.get("/v1/jobs").json()["jobs"])
+            names = [job["name"] for job in jobs]
+            assert len(names) == len(set(names)), sorted(names)
+            for job in jobs:
+                check_log(all_events(daemon, job["id"], 10))
+            assert daemon.faults()
+            daemon.arm(False)
+            daemon.stop()
+        finally:
+            daemon.clean_up()
+
+
+def persistently(daemon, call):
+    """Again where an answer is lost, and of the next service where the database had no memory, which ends one."""
+    while True:
+        try:
+            return call()
+        except ConnectionRefusedError:
+            assert daemon.ended() == 1
+            daemon.fault = ""
+            daemon.start()
+        except (OSError, AssertionError) as error:
+            if isinstance(error, AssertionError) and not str(error).startswith("503 "):
+                raise
+
+
+def all_events(daemon, job_id, deadline_s):
+    """Through streams that are cut."""
+    events, end = [], time.monotonic() + deadline_s
+
+    def more():
+        assert time.monotonic() < end, f"no end of job {job_id} in time: {events[-1:]}"
+        with daemon.api.stream(job_id, start=len(events) + 1, deadline_s=deadline_s) as stream:
+            for event in stream:
+                events.append(event)
+
+    while not events or events[-1]["type"] != "end":
+        persistently(daemon, more)
+    return events

@@ -210,6 +210,39 @@ static void what_fell_out_of_memory_on_a_full_disk_is_a_gap(void **state)
     xpd_events_close(e);
 }
 
+static void a_log_that_cannot_be_read_is_no_empty_log(void **state)
+{
+    xpd_events *e = NULL;
+    xpd_error err = XPD_ERROR_INIT;
+    (void)state;
+    /* its first page is not mapped: EIO */
+    assert_false(xpd_events_open(&e, "/proc/self/mem", &err));
+    assert_null(e);
+    assert_non_null(strstr(err.text, "cannot be read: Input/output error"));
+}
+
+static void events_that_cannot_be_read_now_are_no_gap(void **state)
+{
+    char path[256], aside[256];
+    xpd_cursor c = {.next = 1, .offset = -1};
+    xpd_event event;
+    path_in(path, sizeof path, *state, "i.ndjson");
+    path_in(aside, sizeof aside, *state, "i.aside");
+    xpd_events *e = opened(path);
+    add(e, 3000); /* the oldest have left memory */
+    xpd_events_park(e);
+    assert_int_equal(rename(path, aside), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_false(xpd_events_next(e, &c, &event));
+    assert_true(xpd_events_unread(e));
+    assert_int_equal(c.next, 1);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rename(aside, path), 0);
+    expect(e, 1, 3000);
+    assert_false(xpd_events_unread(e));
+    xpd_events_close(e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +254,8 @@ int main(void)
         cmocka_unit_test(an_event_that_is_too_long_becomes_a_warning),
         cmocka_unit_test(a_full_disk_delays_lines_and_loses_none_in_memory),
         cmocka_unit_test(what_fell_out_of_memory_on_a_full_disk_is_a_gap),
+        cmocka_unit_test(a_log_that_cannot_be_read_is_no_empty_log),
+        cmocka_unit_test(events_that_cannot_be_read_now_are_no_gap),
     };
     xpp_init();
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
