@@ -10,5 +10,5 @@ add_library(xpe_cuda_emu STATIC ${xptychod_cuda_c} ${xptychod_cuda_kernels}
 target_include_directories(xpe_cuda_emu BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/engine/emu/include)
 target_include_directories(xpe_cuda_emu PRIVATE ${PROJECT_SOURCE_DIR}/engine)
 target_compile_definitions(xpe_cuda_emu PRIVATE XPE_WITH_CUDA XPE_WITH_NCCL)
-target_compile_options(xpe_cuda_emu PRIVATE -ffp-contract=off)
+target_compile_options(xpe_cuda_emu PRIVATE ${xptychod_exact})
 target_link_libraries(xpe_cuda_emu PUBLIC xpe_headers xpe_core PRIVATE xptychod_flags xpe_emu Threads::Threads m)

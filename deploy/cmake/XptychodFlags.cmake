@@ -17,3 +17,11 @@ if(XPTYCHOD_SANITIZE)
 elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     target_compile_definitions(xptychod_flags INTERFACE _FORTIFY_SOURCE=2)
 endif()
+
+# xptychod_exact: what arithmetic is compiled with.
+# Every operation is rounded as it is written, so that results are the same wherever they are computed.  gcc 12 leaves out
+# the rounding to float of `(double)(float)x` where it turns neighbouring statements into vectors, from -O2 on.
+set(xptychod_exact -ffp-contract=off)
+if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+    list(APPEND xptychod_exact -fno-tree-slp-vectorize)
+endif()
