@@ -1,37 +1,76 @@
 /* JSON as text and back, whole or not at all.  Where memory is short jansson 2.14 leaves out the
- * name of a member that it writes and a byte of a word that it reads, and says nothing; and who
- * builds a document member by member seldom looks whether each of them is in it.  So every
- * allocation of jansson goes through here, and one that fails is remembered, for its thread, until
- * a text was refused for it or a problem is told. */
+ * name of a member that it writes, and says nothing; and who builds a document member by member
+ * seldom looks whether each of them is in it.  So every allocation of jansson goes through here,
+ * and one that fails is remembered, for its thread, until a text was refused for it or a problem is
+ * told.
+ *
+ * When jansson reads, it goes on without the byte for which its buffer could not grow, and past the
+ * end of the buffer where that was the closing quotation mark.  So no allocation fails while it
+ * reads: there is a reserve, and the text ends for it a few bytes later. */
 #include "text.h"
 #include "xptychod/protocol.h"
 
+#include <setjmp.h>
+#include <stdalign.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-static json_malloc_t allocate;
-static _Thread_local bool starved; /* an allocation of jansson has failed since the last text */
+#define RESERVE (64 << 10)
+#define PORTION 64 /* bytes that are read at once */
 
-static void *note(size_t size)
+typedef struct input {
+    const char *text;
+    size_t left;
+} input;
+
+static json_malloc_t allocate;
+static json_free_t release;
+static _Thread_local bool starved;     /* an allocation of jansson has failed since the last text */
+static _Thread_local jmp_buf *reading; /* NULL while nothing is read */
+static _Thread_local struct {
+    alignas(max_align_t) char bytes[RESERVE];
+    size_t used;
+} reserve;
+
+static void *take(size_t size)
 {
     void *block = allocate(size);
 
-    if (!block)
-        starved = true;
+    if (block)
+        return block;
+    starved = true;
+    if (!reading)
+        return NULL;
+    size = (size + alignof(max_align_t) - 1) / alignof(max_align_t) * alignof(max_align_t);
+    if (size > RESERVE - reserve.used)
+        longjmp(*reading, 1); /* a very long word: what was read of the text before it is lost */
+    block = reserve.bytes + reserve.used;
+    reserve.used += size;
     return block;
+}
+
+static void give(void *block)
+{
+    uintptr_t at = (uintptr_t)block, first = (uintptr_t)reserve.bytes;
+
+    if (at < first || at >= first + RESERVE)
+        release(block);
 }
 
 void xpp_json_watch(void)
 {
     json_malloc_t now;
-    json_free_t release;
+    json_free_t now_free;
 
-    json_get_alloc_funcs(&now, &release);
-    if (now == note)
+    json_get_alloc_funcs(&now, &now_free);
+    if (now == take)
         return;
     allocate = now;
-    json_set_alloc_funcs(note, release);
+    release = now_free;
+    json_set_alloc_funcs(take, give);
 }
 
 void xpp_json_told(void)
@@ -39,13 +78,32 @@ void xpp_json_told(void)
     starved = false;
 }
 
+static size_t feed(void *out, size_t size, void *context)
+{
+    input *in = context;
+    size_t piece = starved ? 0 : in->left < PORTION ? in->left : PORTION;
+
+    if (piece > size)
+        piece = size;
+    memcpy(out, in->text, piece);
+    in->text += piece;
+    in->left -= piece;
+    return piece;
+}
+
 json_t *xpp_load(const char *text, size_t length, size_t flags, json_error_t *error)
 {
+    input in = {text, length};
+    json_t *volatile doc = NULL;
+    volatile bool before = starved;
     json_error_t own;
-    bool before = starved;
+    jmp_buf back;
 
     starved = false;
-    json_t *doc = json_loadb(text, length, flags, error ? error : &own);
+    reading = &back;
+    if (setjmp(back) == 0)
+        doc = json_load_callback(feed, &in, flags, error ? error : &own);
+    reading = NULL;
     if (starved) {
         json_decref(doc);
         doc = NULL;
@@ -54,6 +112,7 @@ json_t *xpp_load(const char *text, size_t length, size_t flags, json_error_t *er
             error->text[sizeof error->text - 1] = json_error_out_of_memory;
         }
     }
+    reserve.used = 0;
     starved = before;
     return doc;
 }

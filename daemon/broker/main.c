@@ -518,12 +518,14 @@ int main(int argc, char **argv)
     xpp_init();
     xpd_config_result read = xpd_config_read(&s.b.config, argc, argv, &err);
     if (read != XPD_CONFIG_OK) {
-        if (read == XPD_CONFIG_USAGE)
+        bool memory = read != XPD_CONFIG_EXIT && err.fault == XPP_FAULT_INTERNAL;
+        if (read == XPD_CONFIG_USAGE && !memory)
             fprintf(stderr, "xptychod: %s; see xptychod --help\n", err.text);
-        else if (read == XPD_CONFIG_BAD)
+        else if (read != XPD_CONFIG_EXIT)
             fprintf(stderr, "xptychod: %s\n", err.text);
         xpd_config_release(&s.b.config);
-        return read == XPD_CONFIG_EXIT    ? EXIT_SUCCESS
+        return memory                     ? EXIT_FAILURE /* another start may have it */
+               : read == XPD_CONFIG_EXIT  ? EXIT_SUCCESS
                : read == XPD_CONFIG_USAGE ? EXIT_USAGE
                                           : EXIT_CONFIG;
     }

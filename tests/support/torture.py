@@ -19,7 +19,7 @@ SANITIZER = re.compile(r"(ERROR: (?!Leak)\w*Sanitizer|runtime error:)[^\n]*")
 LEAK = "ERROR: LeakSanitizer"
 # HDF5 1.10.8 uses names of a property list after it freed them when a copy of the list failed; glibc 2.36 does not get over a lack of
 # memory as it looks up the first name of a user, which the broker does as it starts.
-LIBRARY = re.compile(r"H5MM_xfree|__nss_database_get")
+LIBRARY = re.compile(r"H5MM_xfree|__nss_passwd_lookup|__nss_database_get")
 DEADLINE_S = 40
 PATIENCE_S = 9  # of the clients together: less than one of them gives up after, more than a worker has to obey
 PROGRAMS = ("xptychod", "xptycho-worker", "xptycho-reader")

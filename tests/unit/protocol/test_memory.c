@@ -4,6 +4,10 @@
 
 #include <unistd.h>
 
+static const char filler[] =
+    "01234567890123456789012345678901234567890123456789012345678901234567890123456789"
+    "01234567890123456789012345678901234567890123456789012345678901234567890123456789"
+    "01234567890123456789012345678901234567890123456789";
 static long countdown; /* 0: fail from now on; < 0: never */
 static long single;    /* the realloc that fails, once; 0: none */
 static long lone;      /* the malloc that fails, once; 0: none */
@@ -90,31 +94,66 @@ static void dump_is_whole_or_not_at_all(void **state)
     assert_null(xpp_dump(NULL, 0));
 }
 
-/* jansson reads on without the byte for which there was no room. */
+/* jansson goes on without the byte for which there was no room, and past the end of its buffer
+ * where that is a closing quotation mark: words of every length end at one that does not fit. */
 static void load_is_whole_or_not_at_all(void **state)
 {
-    static const char text[] =
-        "{\"a member with a name that does not fit into sixteen bytes\":"
-        "[12345678901234567, 0.12345678901234567890123456789, true, "
-        "\"a word that is longer than what there is room for at first, and twice as much\"]}";
-    json_t *whole = json_loads(text, 0, NULL), *doc = NULL;
+    char text[512];
     json_error_t error;
-    long n = 0;
     (void)state;
 
-    for (bool reached = true; reached; json_decref(doc)) {
-        lone = ++n;
-        doc = xpp_load(text, sizeof text - 1, 0, &error);
-        reached = lone == 0;
-        lone = 0;
-        assert_true(reached == (doc == NULL));
-        if (reached)
-            assert_int_equal(json_error_code(&error), json_error_out_of_memory);
-        else
-            assert_true(json_equal(doc, whole));
+    for (int size = 0; size < 200; size++) {
+        int length = snprintf(text, sizeof text, "{\"%.*s\":[0.12345678901234567890, \"%.*s\"]}",
+                              size, filler, 200 - size, filler);
+        json_t *whole = json_loads(text, 0, NULL), *doc = NULL;
+        long n = 0;
+
+        assert_non_null(whole);
+        for (bool reached = true; reached; json_decref(doc)) {
+            lone = ++n;
+            doc = xpp_load(text, (size_t)length, 0, &error);
+            reached = lone == 0;
+            lone = 0;
+            assert_true(reached == (doc == NULL));
+            if (reached)
+                assert_int_equal(json_error_code(&error), json_error_out_of_memory);
+            else
+                assert_true(json_equal(doc, whole));
+        }
+        assert_true(n > 8);
+        json_decref(whole);
     }
-    assert_true(n > 10);
-    json_decref(whole);
+}
+
+void __lsan_disable(void) __attribute__((weak));
+void __lsan_enable(void) __attribute__((weak));
+
+/* What of it was read is not given back, which the leak sanitizer is not to find. */
+static void a_word_beyond_the_reserve_is_refused(void **state)
+{
+    const size_t size = 1 << 20;
+    char *text = __real_malloc(size);
+    json_error_t error;
+    (void)state;
+
+    if (__lsan_disable)
+        __lsan_disable();
+    memset(text, 'x', size);
+    text[0] = text[size - 1] = '"';
+    for (countdown = 1;; countdown++) {
+        long n = countdown;
+        json_t *doc = xpp_load(text, size, JSON_DECODE_ANY, &error);
+        countdown = n;
+        json_decref(doc);
+        if (doc)
+            break;
+        assert_int_equal(json_error_code(&error), json_error_out_of_memory);
+    }
+    assert_true(countdown > 10);
+    countdown = -1;
+    free(text);
+    if (__lsan_enable)
+        __lsan_enable();
 }
 
 static void a_document_that_lacks_a_member_is_not_written(void **state)
@@ -241,6 +280,7 @@ int main(void)
         cmocka_unit_test(message_survives_a_lack_of_memory),
         cmocka_unit_test(dump_is_whole_or_not_at_all),
         cmocka_unit_test(load_is_whole_or_not_at_all),
+        cmocka_unit_test(a_word_beyond_the_reserve_is_refused),
         cmocka_unit_test(a_document_that_lacks_a_member_is_not_written),
     };
     int failed;
