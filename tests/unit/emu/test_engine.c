@@ -10,7 +10,8 @@
 static const char *const distinct[DEVICES] = {"cuda:0", "cuda:1", "cuda:2"};
 static const char *const shared[DEVICES] = {"cuda:0", "cuda:0", "cuda:0"};
 
-/* A job small enough to be run a thousand times: 9 frames of 8 x 8, one iteration with the probe.
+/* A job small enough to be run a thousand times: 9 frames of 8 x 8, two iterations with the probe,
+ * so that one is begun ahead.
  */
 typedef struct job {
     const char *const *names;
@@ -73,7 +74,7 @@ static job open_job(const char *const *names)
 
     xpe_emu_begin(j.devices, 256 * MIB, 0);
     j.scan = xpt_small_create(8, 3, 1, 1);
-    j.stage = xpt_stage(1);
+    j.stage = xpt_stage(2);
     j.pixels = (size_t)(j.scan->rows * j.scan->cols);
     j.probe_pixels = 64;
     j.object = xpt_new(j.pixels, sizeof *j.object);
