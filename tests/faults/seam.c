@@ -70,7 +70,7 @@ typedef struct rule {
 static rule rules[RULES_MAX];
 static int rule_count;
 static int log_fd = -1, count_fd = -1, stacks_fd = -1, trace_fd = -1;
-static bool by_stack; /* a rule asks for one */
+static atomic_int by_stack; /* rules that wait for a call by its callers */
 static _Atomic uint64_t stacks_seen[STACKS_MAX];
 static bool ready; /* rules are read; before that everything goes through */
 static atomic_long total_any, total_alloc;
@@ -168,7 +168,7 @@ static void take_rule(char *text)
         else
             give_up(r->text);
     }
-    by_stack = by_stack || (r->armed && r->stack);
+    by_stack += r->armed && r->stack;
     rule_count++;
 }
 
@@ -365,6 +365,8 @@ static const rule *decide(const char *call, bool any, int fd, const char *path, 
         n = atomic_fetch_add(&r->count, 1) + 1;
         if (n != r->at && !(r->more && n > r->at))
             continue;
+        if (r->stack && !r->more)
+            atomic_fetch_sub(&by_stack, 1);
         if (n < r->at + LOGGED_MAX)
             log_fault(r, path ? path : name);
         trace();

@@ -45,23 +45,23 @@ def main():
             callers = torture.stacks(folder / "count", scan, program) if options.stacks else {}
             for kind, error in (("any", options.error), ("alloc", "ENOMEM")):
                 if options.stacks:
-                    rules = [f"{kind}:1:{error}:stack={stack}:in={program}" for stack, _ in callers[kind]]
+                    rules = [torture.rule(kind, error, program, stack=stack) for stack, _ in callers[kind]]
                 else:
-                    rules = [f"{kind}:{n}:{error}:in={program}" for n in range(1, calls[kind] + 1)]
+                    rules = [torture.rule(kind, error, program, n) for n in range(1, calls[kind] + 1)]
                 of, begun = len(rules), time.monotonic()
                 if of > options.most:
                     chance, step = random.Random(options.seed), of / options.most
                     rules = [rules[k] for k in sorted({int(step * k + chance.random() * step) for k in range(options.most)})]
                 ended = collections.Counter()
 
-                def one(rule):
+                def one(k):
                     try:
-                        return torture.torture(folder / rule.replace(":", "-"), scan, rule, program), None
+                        return torture.torture(folder / f"{program}-{kind}{k}", scan, rules[k], program), None
                     except AssertionError as wrong:
                         return "failed", str(wrong)
 
                 with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-                    for done, (status, wrong) in enumerate(pool.map(one, rules), 1):
+                    for done, (status, wrong) in enumerate(pool.map(one, range(len(rules))), 1):
                         ended[status] += 1
                         if wrong:
                             failures.append(wrong)
