@@ -457,8 +457,6 @@ CALL_FD(int, ftruncate64, (int fd, off_t size), (fd, size))
 CALL_FD(int, fallocate, (int fd, int mode, off_t at, off_t size), (fd, mode, at, size))
 CALL_FD(int, accept4, (int fd, struct sockaddr *address, socklen_t *size, int flags),
         (fd, address, size, flags))
-CALL_FD(int, epoll_ctl, (int fd, int what, int other_fd, struct epoll_event *event),
-        (fd, what, other_fd, event))
 CALL(int, epoll_create1, (int flags), (flags), -1, NULL, NULL)
 CALL(int, eventfd, (unsigned start, int flags), (start, flags), -1, NULL, NULL)
 CALL(int, socketpair, (int domain, int type, int protocol, int fds[2]),
@@ -499,6 +497,22 @@ SEAM int close(int fd)
     r = decide("close", true, fd, NULL, NULL);
     result = next(fd);
     return fails(r) ? -1 : result;
+}
+
+/* epoll_ctl: so is what is taken out; the kernel needs nothing for that */
+SEAM int epoll_ctl(int fd, int what, int other_fd, struct epoll_event *event)
+{
+    static int (*next)(int, int, int, struct epoll_event *);
+    const rule *r;
+
+    if (!next)
+        find(&next, "epoll_ctl");
+    r = decide("epoll_ctl", true, fd, NULL, NULL);
+    if (!fails(r))
+        return next(fd, what, other_fd, event);
+    if (what == EPOLL_CTL_DEL && next(fd, what, other_fd, event) == 0)
+        errno = r->code;
+    return -1;
 }
 
 static int open_at(int at, const char *path, int flags, mode_t mode)
