@@ -406,8 +406,9 @@ static void say_memory(char *out, size_t size, const xpd_broker *b, const xpd_jo
     else if (job->retry_ms > xpd_now_ms())
         snprintf(out, size, "more memory than its worker found free; it tries again soon");
     else if (strangers > 0)
-        snprintf(out, size, "%s; processes that are not of this service hold %s", memory,
-                 xpd_bytes_text(bytes, strangers));
+        snprintf(out, size, "%s; processes that are not of this service hold %s (%s names them)",
+                 memory, xpd_bytes_text(bytes, strangers),
+                 strstr(memory, "'cuda:") ? "nvidia-smi" : "top");
     else
         snprintf(out, size, "%s", memory);
 }

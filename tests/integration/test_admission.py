@@ -190,7 +190,7 @@ def test_memory_of_a_gpu_that_strangers_hold(gpus, scan_file):
     gpus.heard(need - 1, need - 1)
     waits = api.submit(job)
     pending = wait_for_reason(api, waits, "foreign-process")
-    assert re.match("memory of 'cuda:[01]': .* needed, .* free; processes that are not of this service hold", pending["detail"]), pending
+    assert re.match("memory of 'cuda:[01]': .* needed, .* free; processes that are not of this service hold .* \\(nvidia-smi names them\\)", pending["detail"]), pending
     gpus.tell(128 * MIB, need - 1, 100 * MIB)
     done = api.finish(waits["id"])
     assert done["state"] == "succeeded" and done["devices"] == ["cuda:1"], done
