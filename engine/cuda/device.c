@@ -67,7 +67,7 @@ double xpe_cuda_clock(void)
 }
 
 /* Gives the processor away while a device works.  An iteration of a small scan takes milliseconds
- * and has four waits, so for the first 20 ms nobody sleeps. */
+ * and a line of it has a wait, so for the first 20 ms nobody sleeps. */
 static void pause_since(double begin)
 {
     if (xpe_cuda_clock() - begin < 0.02)
@@ -86,6 +86,28 @@ static bool happened(xpe_team *team, int device, cudaEvent_t event)
         return false;
     }
     return xpe_cuda_ok(team, device, "cudaEventQuery", rc);
+}
+
+#define ANSWER_S 1.0
+
+/* A device that does nothing at all any more, or -1: asked by an event on its default stream, which
+ * waits for none of ours.  The team is given up, so that `end` is free. */
+static int silent(xpe_team *team)
+{
+    double begin = xpe_cuda_clock();
+    int found;
+
+    for (int g = 0; g < team->device_count; g++)
+        if (cudaSetDevice(team->devices[g].id) == cudaSuccess)
+            (void)cudaEventRecord(team->devices[g].end, NULL);
+    do {
+        found = -1;
+        for (int g = team->device_count - 1; g >= 0; g--)
+            if (cudaEventQuery(team->devices[g].end) == cudaErrorNotReady)
+                found = g;
+    } while (found >= 0 && xpe_cuda_clock() - begin < ANSWER_S);
+    (void)cudaGetLastError();
+    return found;
 }
 
 /* The device that the others wait for: the one that has been to the fewest of the places where
@@ -115,8 +137,9 @@ static int culprit(const xpe_team *team, int device)
 static void give_up(xpe_team *team, int device)
 {
     bool first = !team->failed;
+    int dead = silent(team);
 
-    device = culprit(team, device);
+    device = dead >= 0 ? dead : culprit(team, device);
     xpe_cuda_fail(team, XPE_DEVICE_LOST,
                   "device '%s' has not come back for %g s; it is given up, and its process should "
                   "be replaced",
