@@ -1,4 +1,4 @@
-/* The state of a run: what each device holds, and the few numbers the host knows.
+/* The state of a run: what each device holds, and what the host knows of it.
  *
  * The iteration is arranged so that one trip over the frames serves it.  After a trip (step 1 of
  * iteration t) the sums W_k = sum |d_k|^kappa w_j give z and, because step 2 adds the same z to

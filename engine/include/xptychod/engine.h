@@ -253,7 +253,7 @@ typedef struct xpe_report {
     int iteration;               /* of this stage, from 1 */
     double data_error;           /* NaN where report_every skips it */
     int modes;                   /* modes now */
-    double seconds;              /* of this iteration */
+    double seconds;              /* of this iteration, see xpe_run_step */
     bool mode_added, mode_empty; /* a scheduled mode was added / its residual was zero everywhere */
     bool last;                   /* this was the stage's last iteration */
 } xpe_report;
@@ -271,8 +271,14 @@ XPE_MUST_CHECK xpe_status xpe_run_create(xpe_run **out, const xpe_problem *probl
                                          xpe_error *err);
 void xpe_run_destroy(xpe_run *run);
 
-/* One iteration.  XPE_CANCELLED after xpe_run_cancel, XPE_DIVERGED when the data error is not
- * finite; the arrays below then still give the last good iteration (the start if none was).
+/* One iteration.  XPE_CANCELLED after xpe_run_cancel, XPE_DIVERGED when the data error or anything
+ * it rests on is not finite; the arrays below then still give the last good iteration (the start if
+ * none was).
+ *
+ * On GPUs a step without a data error returns when its work is queued: its seconds are the host's,
+ * the next reported step has the devices' in its own, and that one may say XPE_DIVERGED of an
+ * iteration before it, to which xpe_run_progress then goes back.
+ *
  * A refine_positions stage is a single step: its data_error is that of the refined positions. */
 XPE_MUST_CHECK xpe_status xpe_run_step(xpe_run *run, xpe_report *report, xpe_error *err);
 
